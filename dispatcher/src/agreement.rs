@@ -1,19 +1,19 @@
-//! How often what answers agrees with the file as it was uploaded, on queries as they come.
+//! Measures on live queries how often variants agree with the uploaded file.
 //!
-//! A validation set says what a cheaper variant costs in accuracy on the records that it has. Whether queries
-//! are like those, it cannot say. So of the queries that a variant in another precision has answered, a few are
-//! run once more by one in single precision of the same model, and the answers are compared.
+//! A validation set says what a cheaper variant costs in accuracy on its own records. It cannot say whether queries
+//! resemble those records. The dispatcher therefore takes a few of the queries that a variant in another precision has
+//! answered, has a variant of the same model in single precision run them once more, and compares the answers.
 //!
-//! Nor can a validation set say what strangers do to each other in a batch. So of the queries that shared one, a few
-//! are run once more alone by the same variant ([`company`]).
+//! A validation set also cannot say how the queries of one batch affect each other. The dispatcher therefore has the
+//! same variant run a few of the queries that shared a batch once more, each alone ([`company`]).
 //!
-//! Nor whether the next version of a model answers as the current one does. So what a version that is a shadow is to run once
-//! more goes the same way ([`versions`](crate::versions)).
+//! It also cannot say whether the next version of a model answers as the current one does. The queries that a shadow is
+//! to run once more take the same path ([`versions`](crate::versions)).
 //!
-//! Nobody waits for that. Nothing is loaded for it: only a variant that is loaded already is asked, on a
-//! worker that has little to do, by a batch of its own that lapses where it cannot start soon. One comparison
-//! runs at a time, and a query that comes while [`MOST_WAITING`] wait, or with tensors larger than
-//! [`MOST_BYTES`], is passed over.
+//! No client waits for these runs, and nothing is loaded for them. Only a variant that is already loaded runs them, on
+//! a worker that has little to do, in a batch of its own that lapses if it cannot start soon. One comparison runs at a
+//! time. A query is passed over if it comes while [`MOST_WAITING`] wait or if its tensors are larger than
+//! [`MOST_BYTES`].
 
 mod company;
 mod compare;
@@ -39,19 +39,19 @@ use sextant_picture::IndexedVariant;
 /// Which queries are compared.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sampling {
-    /// Share of the answered queries, 0 to 1.
+    /// Share of the answered queries that are compared, 0 to 1.
     pub share: f64,
-    /// A worker whose slots are busier than this, as a share, is left alone.
+    /// A worker whose slots are busier than this, as a share, runs no comparison.
     pub quiet_utilization: f64,
 }
 
-/// Comparisons that wait at most.
+/// The most comparisons that wait.
 const MOST_WAITING: usize = 4;
 
-/// While a variant has few comparisons of company, one query of so many is drawn for them.
+/// While a variant has few comparisons of company, one query in this many is drawn for them.
 const EARLY: u64 = 16;
 
-/// Largest inputs and outputs of a query that is compared, bytes together.
+/// The largest inputs and outputs of a query that is compared, in bytes together.
 const MOST_BYTES: usize = 1 << 22;
 
 /// How long a comparison may wait for its device.
@@ -62,21 +62,21 @@ const WINDOW: Duration = Duration::from_millis(500);
 pub(crate) enum Draw {
     /// By the share that is set.
     Usual,
-    /// For company alone: of a variant that shares batches little is known.
+    /// For a comparison of company alone: little is known of a variant that shares batches.
     Early,
 }
 
 /// A query and its answer.
 pub(crate) struct Sample {
-    /// Whether it is held to the uploaded file and to itself alone.
+    /// Why the query was drawn for comparison with the uploaded file and with itself alone, if it was.
     pub(crate) draw: Option<Draw>,
-    /// The version that is to answer it as well.
+    /// The shadow that is to answer the query as well.
     pub(crate) shadow: Option<ModelId>,
     pub(crate) known: Arc<IndexedVariant>,
     pub(crate) rows: u32,
-    /// Rows of the batch that it was answered in.
+    /// Rows of the batch in which the query was answered.
     pub(crate) batch_rows: u32,
-    /// Under which number a shadow's answer is kept until feedback comes.
+    /// The number under which a shadow's answer is kept until feedback comes.
     pub(crate) serial: Option<u64>,
     /// In the order of the signature.
     pub(crate) inputs: Vec<NamedTensor>,
@@ -88,30 +88,30 @@ pub(crate) struct Sample {
 pub(crate) struct Agreements {
     sampling: Sampling,
     answered: AtomicU64,
-    /// Whether of a variant that shares batches little is known.
+    /// Whether little is known of some variant that shares batches.
     is_early: AtomicBool,
     waiting: mpsc::Sender<Sample>,
     compared: Mutex<BTreeMap<VariantId, ComparisonCounts>>,
-    /// Variants that were taken out of batches, and why, until the registry has it.
+    /// Variants that were taken out of batches, with the reasons, until the registry has stored them.
     apart: Mutex<BTreeMap<VariantId, String>>,
 }
 
-/// Of one variant.
+/// The counts of one variant.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(crate) struct ComparisonCounts {
     /// Rows whose answers were compared.
     pub(crate) rows: u64,
-    /// Of these, those that agree.
+    /// Those of these rows whose answers agree.
     pub(crate) agreeing: u64,
     /// Queries that were drawn and not compared.
     pub(crate) passed_over: u64,
     /// Queries that shared a batch and were run once more alone.
     pub(crate) alone: u64,
-    /// Those of them that were answered otherwise.
+    /// Those of these queries that were answered differently alone.
     pub(crate) differing: u64,
-    /// Whether each of the last ones was, the latest in the lowest bit.
+    /// Whether each of the last comparisons differed, the latest in the lowest bit.
     latest: u32,
-    /// Whether the variant has left batches for it.
+    /// Whether the variant has left batches because of it.
     has_left: bool,
 }
 
@@ -129,7 +129,7 @@ impl Default for Sampling {
 // === impl Agreements ===
 
 impl Agreements {
-    /// None so far, and the other end of the queue, for [`Dispatcher::compare_samples`].
+    /// Returns an empty record, and the receiving end of the queue for [`Dispatcher::compare_samples`].
     pub(crate) fn new(sampling: Sampling) -> (Self, mpsc::Receiver<Sample>) {
         let (waiting, samples) = mpsc::channel(MOST_WAITING);
         let agreements = Self {
@@ -143,7 +143,8 @@ impl Agreements {
         (agreements, samples)
     }
 
-    /// Whether the next query is one to compare: numbers are drawn by counting, so that no lock is taken.
+    /// Returns whether the next query is compared, and why. It mixes a counter into a random number, so it takes no
+    /// lock.
     pub(crate) fn draws(&self) -> Option<Draw> {
         if self.sampling.share <= 0.0 {
             return None;
@@ -157,9 +158,10 @@ impl Agreements {
         is_early.then_some(Draw::Early)
     }
 
-    /// Takes a query that was drawn and has been answered; gives back the shadow that has no time for it.
+    /// Takes a query that was drawn and has been answered. If the queue has no room for it, returns its shadow, if it
+    /// has one.
     pub(crate) fn offer(&self, sample: Sample) -> Option<ModelId> {
-        // Alone and in single precision it is what it would be compared with.
+        // A variant in single precision that ran the query alone is what the answer would be compared with.
         if sample.shadow.is_none() && !sample.is_shared() && !sample.is_held_to_upload() {
             return None;
         }
@@ -174,7 +176,7 @@ impl Agreements {
         shadow
     }
 
-    /// What was compared of each variant that `is_known`; the others are forgotten.
+    /// Returns the counts of each variant that `is_known`, and forgets the others.
     pub(crate) fn compared(
         &self,
         is_known: impl Fn(&VariantId) -> bool,
@@ -202,7 +204,7 @@ impl Sample {
         self.draw.is_some() && self.batch_rows > self.rows
     }
 
-    /// Whether it says how often the variant agrees with the uploaded file.
+    /// Whether the sample counts towards the variant's agreement with the uploaded file.
     fn is_held_to_upload(&self) -> bool {
         self.draw == Some(Draw::Usual) && self.is_in_other_precision()
     }
@@ -221,7 +223,7 @@ impl Sample {
 // === impl Dispatcher ===
 
 impl Dispatcher {
-    /// Compares what comes, one query after the other. Never returns.
+    /// Compares the samples that come, one query after the other. Never returns.
     pub(crate) async fn compare_samples(
         &self,
         mut samples: mpsc::Receiver<Sample>,
@@ -252,7 +254,7 @@ impl Dispatcher {
         }
     }
 
-    /// What was compared, for whoever shows it.
+    /// The counts of the comparisons, to be shown.
     pub(crate) fn agreement_rows(&self) -> Vec<AgreementRow> {
         let snapshot = self.snapshot.load();
         let compared = self
@@ -266,7 +268,7 @@ impl Dispatcher {
         rows.take(MOST_DEMAND_ROWS).collect()
     }
 
-    /// What the uploaded file answers to a query that a variant in another precision has answered.
+    /// Runs a query that a variant in another precision has answered with the uploaded file, and returns its outputs.
     async fn run_uploaded(&self, sample: &Sample) -> Option<Vec<Tensor>> {
         let (uploaded, worker) = match sample.is_in_other_precision() {
             true => self.uploaded(sample)?,
@@ -286,7 +288,7 @@ impl Dispatcher {
         self.quiet(able.collect(), sample)
     }
 
-    /// The most accurate of some variants that a quiet worker has loaded.
+    /// The most accurate of these variants that a quiet worker has loaded.
     fn quiet(
         &self,
         mut able: Vec<&Arc<IndexedVariant>>,
@@ -301,8 +303,8 @@ impl Dispatcher {
         able.find_map(|known| Some((Arc::clone(known), self.quiet_worker(known)?)))
     }
 
-    /// Has a shadow answer what the current version has answered, by a variant like the one that has, where a quiet worker
-    /// has it loaded, else by its most accurate.
+    /// Has a shadow answer a query that the current version has answered. Prefers the shadow's variant with the same
+    /// specification as the one that answered, if a quiet worker has it loaded, else takes its most accurate variant.
     async fn run_shadow(&self, shadow: &ModelId, sample: &Sample) {
         let outcome = match self.shadow(shadow, sample) {
             Some((known, worker)) => {
@@ -344,7 +346,7 @@ impl Dispatcher {
     }
 }
 
-/// The outputs of the uploaded file; nothing where the worker has no time or it fails.
+/// Returns the outputs of the uploaded file, or `None` if the worker has no time or the run fails.
 async fn run(
     uploaded: &IndexedVariant,
     worker: &WorkerClient,
@@ -354,7 +356,7 @@ async fn run(
     result.outputs.into_iter().next()?.ok()
 }
 
-/// What a worker makes of a query once more; nothing where it does not say.
+/// Has a worker run a query once more. Returns `None` if the worker does not answer.
 async fn run_once(
     uploaded: &IndexedVariant,
     worker: &WorkerClient,
@@ -371,15 +373,15 @@ async fn run_once(
         expected: expected(variant, sample.rows),
         offline_rows: sample.rows,
         done: Box::new(move |outcome| {
-            // Whoever asked has stopped to lead.
+            // The receiver is gone if the dispatcher has stopped leading.
             done.send(outcome).ok();
         }),
     });
     answer.await.ok()
 }
 
-/// What a shadow's run has come to, and its outputs where there are some. That a worker had no time or is gone says
-/// nothing of the version.
+/// Returns the outcome of a shadow's run, and its outputs if there are any. A worker that had no time or is gone says
+/// nothing about the version.
 fn outcome(sample: &Sample, ran: Option<InferOutcome>) -> (Outcome, Option<Vec<Tensor>>) {
     let Some(ran) = ran else {
         return (Outcome::PassedOver, None);

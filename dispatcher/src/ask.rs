@@ -14,15 +14,15 @@ pub(crate) struct Ask {
     pub(crate) route: Route,
     /// Its targets, with figures in place of shares.
     pub(crate) targets: Targets,
-    /// Its targets as they were asked.
+    /// Its targets as the client gave them.
     pub(crate) asked: Targets,
     pub(crate) rows: u32,
     pub(crate) extent: InputSize,
     pub(crate) best_effort: bool,
     pub(crate) explain: bool,
-    /// What decides which version answers while a canary is tried.
+    /// Decides which version answers while a canary is tried.
     pub(crate) sticky: Option<u64>,
-    /// What the front end could answer it with itself.
+    /// The composite variants with which the front end could answer it itself.
     pub(crate) composites: Vec<Composite>,
     /// Whether an offline job asks it.
     pub(crate) offline: bool,
@@ -32,7 +32,7 @@ pub(crate) struct Ask {
 }
 
 impl Ask {
-    /// When the answer must be ready. A best-effort query is never dropped for being late.
+    /// When the answer must be ready. A best-effort query is never dropped because it is late.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         if self.best_effort {
             return None;
@@ -42,13 +42,14 @@ impl Ask {
         self.arrived.checked_add(longest)
     }
 
-    /// The longest that it may take, ms.
+    /// The longest that the query may take, ms: the patience of its step, else its latency target.
     pub(crate) fn longest_ms(&self) -> Option<f64> {
         let patience_ms = self.step.as_ref().and_then(|step| step.patience_ms);
         patience_ms.or(self.targets.latency_ms)
     }
 
-    /// The query as one that may take its longest; `None` where its latency target says the same.
+    /// The query with its patience as its latency target; `None` if its patience is no longer than
+    /// its target.
     pub(crate) fn patient(&self) -> Option<Self> {
         let latency_ms = self.longest_ms();
         (latency_ms > self.targets.latency_ms).then(|| Self {
@@ -76,7 +77,7 @@ impl Ask {
 }
 
 impl Ask {
-    /// From a front end; `signature` is that of what the route addresses.
+    /// Converts a query from a front end. `signature` is the signature of what the route addresses.
     pub(crate) fn of_front(ask: sextant_rpc::Ask, signature: &Signature) -> Self {
         Self {
             extent: InputSize::new(signature, &ask.dims),
@@ -95,7 +96,7 @@ impl Ask {
     }
 }
 
-/// Whether an answer that took so long meets its targets.
+/// Whether an answer that took this long meets the query's targets.
 pub(crate) fn met(ask: &Ask, known: &IndexedVariant, took: Duration) -> bool {
     ask.targets
         .latency_ms

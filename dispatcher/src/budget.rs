@@ -1,8 +1,8 @@
 //! What applications have left to spend on answers.
 //!
-//! An application with a budget has an account; a query of it takes a [`Charge`] along that is settled
-//! where its batch ends, and given back wherever else the query leaves the scheduler. Applications
-//! without a budget have no account: nothing is locked for them.
+//! An application with a budget has an account. Each of its queries carries a [`Charge`], which is settled when its
+//! batch ends and given back if the query leaves the scheduler in any other way. Applications without a budget have no
+//! account, so no lock is taken for them.
 
 use std::sync::Arc;
 
@@ -29,8 +29,8 @@ pub(crate) struct Charge {
     charge: Option<budget::Charge>,
 }
 
-/// What may answer, and what was asked for: no variant that the account cannot pay, where there is
-/// one. Refuses what a variant could answer that cannot be paid now.
+/// What may answer, and what the query demands. If the application has an account, variants that it cannot pay for now
+/// are excluded. Refuses the query if a variant could answer it but the account cannot pay for any that could.
 pub(crate) fn select(
     account: Option<&Arc<Account>>,
     ask: &Ask,
@@ -59,7 +59,7 @@ pub(crate) fn select(
     Ok((bounded, decision))
 }
 
-/// Charges an application that has an account with a query that a variant is to answer.
+/// Charges an application that has an account for a query that a variant is to answer.
 pub(crate) fn charge(
     account: Option<&Arc<Account>>,
     known: &IndexedVariant,
@@ -72,7 +72,7 @@ pub(crate) fn charge(
     charge.transpose()
 }
 
-/// The least that a variant lists for a thousand rows that meets what is asked for, US dollars.
+/// The lowest price listed for a thousand rows among the variants that meet the demand, US dollars.
 fn least_cost_per_1k_usd(index: &Index, demand: &Demand) -> f64 {
     let entries = index.entries().iter();
     let meets = entries.filter(|entry| {
@@ -87,7 +87,7 @@ fn least_cost_per_1k_usd(index: &Index, demand: &Demand) -> f64 {
 // === impl Account ===
 
 impl Account {
-    /// A new one, with a full bucket.
+    /// A new account with a full bucket.
     pub(crate) fn new(application: ApplicationId, budget_per_hour_usd: f64, clock: Clock) -> Self {
         Self {
             application,
@@ -116,12 +116,12 @@ impl Account {
         self.budget_per_hour_usd
     }
 
-    /// The most that a query of so many rows may list for a thousand of them to be paid now, US dollars.
+    /// The highest price listed for a thousand rows at which a query of this many rows can be paid now, US dollars.
     pub(crate) fn may_list_per_1k_usd(&self, rows: u32) -> f64 {
         self.lock().may_list_usd(self.clock.now()) / f64::from(rows.max(1)) * 1000.0
     }
 
-    /// Charges a query of so many rows whose variant lists so much for a thousand, US dollars.
+    /// Charges a query of this many rows whose variant lists this price for a thousand rows, US dollars.
     pub(crate) fn charge(
         self: &Arc<Self>,
         per_1k_usd: f64,
@@ -139,7 +139,7 @@ impl Account {
         }
     }
 
-    /// The refusal of a query for which the cheapest variant lists so much for a thousand rows.
+    /// The refusal of a query for which the cheapest variant lists this price for a thousand rows.
     pub(crate) fn exhausted(&self, per_1k_usd: f64, rows: u32) -> QueryError {
         let wait = self
             .lock()
@@ -165,7 +165,7 @@ impl Account {
     }
 }
 
-/// What is listed for a query; nothing where the price is not known.
+/// The price listed for a query; 0 if it is not known.
 fn listed_usd(per_1k_usd: f64, rows: u32) -> f64 {
     match per_1k_usd.is_finite() {
         true => per_1k_usd / 1000.0 * f64::from(rows),
@@ -176,7 +176,7 @@ fn listed_usd(per_1k_usd: f64, rows: u32) -> f64 {
 // === impl Charge ===
 
 impl Charge {
-    /// The query has been run and cost so much, US dollars.
+    /// The query has been run and cost this much, US dollars.
     pub(crate) fn settle(mut self, cost_usd: f64) {
         if let Some(charge) = self.charge.take() {
             self.account.lock().settle(charge, cost_usd);

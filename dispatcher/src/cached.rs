@@ -1,4 +1,4 @@
-//! Answering a query from the cache, or into it.
+//! Answers queries from the cache, and stores answers in it.
 
 use std::{sync::Arc, time::Instant};
 
@@ -18,12 +18,12 @@ use crate::{
     versions::VersionRun,
 };
 
-/// What an explanation says of an answer that was kept.
+/// What an explanation says of an answer from the cache.
 const FROM_CACHE: &str =
     "the same inputs were answered before: the answer is from the cache, and no device ran";
 
 impl Dispatcher {
-    /// The cache that a query is looked for in; none where its application has none.
+    /// The cache in which a query is looked up; `None` if its application has none.
     pub(crate) fn cache_of(&self, ask: &Ask) -> Option<Arc<Cache>> {
         if self.caches.is_empty() {
             return None;
@@ -33,7 +33,8 @@ impl Dispatcher {
         self.caches.of(application)
     }
 
-    /// Answers a query from a cache, and where that has nothing as any other, and keeps the answer.
+    /// Answers a query from a cache. If the cache has no answer, answers the query like any other and stores the
+    /// answer.
     pub(crate) async fn answer_by(
         &self,
         cache: &Cache,
@@ -42,7 +43,7 @@ impl Dispatcher {
     ) -> Result<Answer, QueryError> {
         let chosen = match self.choose(ask) {
             Ok(chosen) if cache.keeps(&chosen.known.variant) => chosen,
-            // What cannot be chosen now is refused, or waited for, where all queries are.
+            // A query for which nothing can be chosen now is refused or waits like any other.
             _ => return self.run_into(cache, ask, inputs, None).await,
         };
         let variant = Arc::clone(&chosen.known.variant);
@@ -50,7 +51,7 @@ impl Dispatcher {
         let key = digest.of_variant(&variant.id, &variant.artefact);
         match cache.find(&key, ask.deadline()).await {
             CacheLookup::Kept(kept) if cache.is_trial(&variant) => {
-                // A charge is not held twice.
+                // The query must not be charged twice.
                 drop(chosen);
                 let ran = self.run_into(cache, ask, inputs, None).await;
                 match &ran {
@@ -81,7 +82,7 @@ impl Dispatcher {
         }
     }
 
-    /// Runs a query, and keeps its answer where there is room for it, if the variant answers that the key names.
+    /// Runs a query. Stores its answer, if there is room, if the variant that the key names answers it.
     async fn run_into(
         &self,
         cache: &Cache,
@@ -91,7 +92,7 @@ impl Dispatcher {
     ) -> Result<Answer, QueryError> {
         cache.count(false);
         let source = Source::Here(inputs);
-        // Right behind a switch the version before answers what the current one would have to be loaded for.
+        // Right after a switch, the version before may answer while the current one would have to be loaded first.
         let ran = self.run_version(ask, &source).await?;
         let VersionRun { chosen, done, .. } = ran;
         if let Some((room, (digest, key))) = wanted {
@@ -103,15 +104,15 @@ impl Dispatcher {
         Ok(self.compose(chosen, done, ran.ask.as_ref().unwrap_or(ask)))
     }
 
-    /// Chooses for a query of whose inputs a front end holds answers; tells it where the chosen variant's is among them,
-    /// and whether it was.
+    /// Chooses a variant for a query for whose inputs a front end holds cached answers. Tells the front end if the
+    /// chosen variant's answer is among them. Returns whether it is.
     pub(crate) fn answer_by_holder(
         &self,
         ask: &Ask,
         (kept, ticket): (&[KeptAnswer], Ticket),
         holder: &dyn Holder,
     ) -> bool {
-        // A version that is tried answers, or runs once more, what falls to it.
+        // Queries that fall to a canary or shadow go to it instead.
         let Some(cache) = self.cache_of(ask) else {
             return false;
         };
@@ -123,7 +124,7 @@ impl Dispatcher {
             return false;
         }
         let Ok(chosen) = self.choose(ask) else {
-            // What cannot be chosen now is refused, or waited for, where all queries are.
+            // A query for which nothing can be chosen now is refused or waits like any other.
             return false;
         };
         let variant = &chosen.known.variant;
@@ -147,7 +148,7 @@ impl Dispatcher {
         let explanation = chosen.explanation.map(from_cache);
         let chosen = Selection {
             explanation,
-            // Nothing is loaded for it, and nothing charged.
+            // Nothing is loaded or charged for it.
             load: false,
             charge: None,
             ..chosen
@@ -162,7 +163,7 @@ impl Dispatcher {
                 output_us: 0.0,
                 device_us: None,
             },
-            // No batch carried it.
+            // It ran in no batch.
             batch_rows: 0,
             second_usd: 0.0,
         };

@@ -17,13 +17,13 @@ pub(crate) struct Clock {
     epoch: Instant,
 }
 
-/// One alarm, set from any thread and waited for on one.
+/// One alarm, which any thread sets and one thread waits for.
 ///
-/// It sleeps in the operating system: the timers of tokio round up to a whole millisecond, and the
+/// It sleeps in the operating system. The timers of tokio round up to a whole millisecond, and the
 /// window in which a deferred batch may start is often narrower than that.
 #[derive(Debug)]
 pub(crate) struct Alarm {
-    /// When it rings; [`NEVER`] while nothing is to come.
+    /// When it rings; [`NEVER`] if nothing is due.
     set: AtomicU64,
     sleeper: OnceLock<Thread>,
     stopped: AtomicBool,
@@ -62,8 +62,8 @@ impl Alarm {
         }
     }
 
-    /// Rings no later than at `next`. An earlier alarm that has lost its reason is let ring: that
-    /// costs less than taking it back with every batch.
+    /// Makes the alarm ring no later than at `next`. An earlier alarm that is no longer needed
+    /// still rings: that costs less than cancelling it with every batch.
     pub(crate) fn set(&self, next: Nanos) {
         if next < self.set.fetch_min(next, Ordering::AcqRel) {
             self.wake();
@@ -76,8 +76,8 @@ impl Alarm {
         self.wake();
     }
 
-    /// Blocks the calling thread, always the same one, until the alarm rings and tells `true`;
-    /// `false` when it was stopped.
+    /// Blocks the calling thread, which must always be the same one, until the alarm rings. Returns
+    /// `true` when it rings and `false` when it was stopped.
     pub(crate) fn wait(&self, clock: Clock) -> bool {
         self.sleeper.get_or_init(std::thread::current);
         while !self.stopped.load(Ordering::Acquire) {

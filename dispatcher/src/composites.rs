@@ -1,4 +1,4 @@
-//! Composite variants beside those that the dispatcher has: pipelines that the front end of a query could run.
+//! Composite variants beside the variants of the dispatcher: pipelines that the front end of a query could run.
 
 use sextant_rpc::{Candidate, Composite, CompositeChoice, Explanation};
 use sextant_selection as select;
@@ -7,14 +7,14 @@ use sextant_types::{AccuracyKind, Route};
 
 use crate::{ask::Ask, explain::candidate, live_load::LiveLoad};
 
-/// The composite variant that answers a query in place of what was decided.
+/// The composite variant that answers a query in place of the decision, if there is one.
 pub(crate) fn instead(
     ask: &Ask,
     (index, decision): (&Index, &Decision),
     demand: &Demand,
     load: &LiveLoad<'_>,
 ) -> Option<CompositeChoice> {
-    // A version that is tried is asked by its name.
+    // A version that is tried is addressed by its name.
     if ask.composites.is_empty() || !matches!(ask.route, Route::Application(_)) {
         return None;
     }
@@ -45,7 +45,7 @@ pub(crate) fn instead(
     })
 }
 
-/// An explanation with the composite variants that were considered as well.
+/// Adds the composite variants that were considered to an explanation.
 pub(crate) fn beside(
     mut explanation: Explanation,
     composites: &[Composite],
@@ -63,7 +63,7 @@ pub(crate) fn beside(
         state: "active".into(),
         verdict: figures(it).verdict(demand).into(),
     });
-    // Behind the one that was selected, where they are seen.
+    // They are placed right after the selected variant, where they are seen.
     let at = explanation.candidates.len().min(1);
     explanation.candidates.splice(at..at, candidates);
     explanation.candidates.truncate(Explanation::MOST);

@@ -1,10 +1,10 @@
-//! What device time costs, and whom it is counted to.
+//! What device time costs, and to whom it is charged.
 //!
-//! A batch pays for the slots that it occupies of its device, from joining its inputs to cutting its
-//! outputs; its rows share that equally. What is left of a device's time is idle: once a second its
-//! price is counted to the variants that keep the device, by the memory that each needs, or to nobody
-//! where nothing is loaded. So what runs and what idles add up to the price of the device: a batch
-//! that takes longer than the second in which it ends makes up for it with idle time of other seconds.
+//! A batch pays for the slots of the device that it occupies, from joining its inputs to cutting its outputs. Its rows
+//! share the price equally. The rest of a device's time is idle. Once a second its price is charged to the variants
+//! that are loaded on the device, by the memory that each needs, or to nobody if nothing is loaded. Busy and idle time
+//! therefore add up to the price of the device. If a batch takes longer than the second in which it ends, the excess is
+//! deducted from the idle time of later seconds.
 //!
 //! One lock is taken for each batch that ends and once a second.
 
@@ -45,13 +45,13 @@ pub(crate) struct BatchRun<'a> {
     pub(crate) slots: u16,
     /// How long it ran, microseconds.
     pub(crate) run_us: f64,
-    /// Its rows, and those of them that belong to offline jobs.
+    /// Its rows in all, and those of offline jobs.
     pub(crate) rows: (u32, u32),
-    /// Queries that it answered, and those of them that belong to offline jobs.
+    /// The queries that it answered in all, and those of offline jobs.
     pub(crate) queries: (u64, u64),
 }
 
-/// A worker's device and what is loaded on it, with the bytes that each needs.
+/// A worker's device and the variants that are loaded on it, with the bytes that each needs.
 pub(crate) struct Occupancy {
     pub(crate) tariff: Arc<Tariff>,
     pub(crate) loaded: Vec<(Arc<Variant>, u64)>,
@@ -63,24 +63,24 @@ pub(crate) struct Costs(Mutex<Ledger>);
 struct Ledger {
     /// Since the process's start.
     ever: Book,
-    /// Since this dispatcher began to lead.
+    /// Since this dispatcher last began to lead.
     led: Book,
     led_since_ms: u64,
-    /// Of the devices that are there.
+    /// The devices that are present.
     devices: BTreeMap<WorkerId, Account>,
 }
 
-/// What a device has cost and nobody has been counted for.
+/// The cost of a device that has not been charged yet.
 struct Account {
     until: Instant,
-    /// Below zero: batches that ended lately took more than the time since the last look.
+    /// Negative if batches that ended lately took more than the time since the last look.
     open_usd: f64,
 }
 
 // === impl Tariff ===
 
 impl Tariff {
-    /// Of a worker whose device is of this type, where it says so.
+    /// The tariff of a worker whose device is of this type, if the type is known.
     pub(crate) fn new(worker: WorkerId, facts: Option<&DeviceType>, cores: u16) -> Self {
         let slots = facts.map_or(cores, |facts| facts.slots).max(1);
         Self {
@@ -93,12 +93,12 @@ impl Tariff {
         }
     }
 
-    /// Price of a second of so many slots, US dollars.
+    /// Price of a second of this many slots, US dollars.
     pub(crate) fn second_usd(&self, slots: u16) -> f64 {
         self.hour_usd / 3600.0 * self.share(slots)
     }
 
-    /// Share of the device that so many slots are.
+    /// The share of the device that this many slots are.
     fn share(&self, slots: u16) -> f64 {
         (f64::from(slots.max(1)) / f64::from(self.slots)).min(1.0)
     }
@@ -116,7 +116,7 @@ impl Costs {
         }))
     }
 
-    /// A batch has run on a device.
+    /// Charges a batch that has run on a device.
     pub(crate) fn add(&self, tariff: &Tariff, ran: &BatchRun<'_>) {
         let seconds = ran.run_us / 1e6;
         let usd = seconds * tariff.second_usd(ran.slots);
@@ -136,7 +136,7 @@ impl Costs {
         }
     }
 
-    /// Counts what was idle until `now` on the devices that are there.
+    /// Charges the time until `now` in which the devices that are present were idle.
     pub(crate) fn count_idle_devices(&self, now: Instant, devices: &[Occupancy]) {
         let here: BTreeSet<_> = devices.iter().map(|device| &device.tariff.worker).collect();
         let mut ledger = self.0.lock();
@@ -149,19 +149,19 @@ impl Costs {
         }
     }
 
-    /// Nothing that comes is counted together with what was: another leads, or led meanwhile.
+    /// Starts the counts since leading anew: another dispatcher leads, or led meanwhile.
     pub(crate) fn begin_again(&self) {
         let mut ledger = self.0.lock();
         ledger.led = Book::new(MOST_DEMAND_ROWS);
         ledger.led_since_ms = unix_ms();
     }
 
-    /// The time of the devices is another dispatcher's to count.
+    /// Forgets the devices: another dispatcher charges their time.
     pub(crate) fn let_go(&self) {
         self.0.lock().devices.clear();
     }
 
-    /// Since this dispatcher began to lead, as the store takes it.
+    /// The amounts since this dispatcher began to lead, in the form that the store takes.
     pub(crate) fn record(&self) -> Record {
         let ledger = self.0.lock();
         let rows = ledger.led.rows().map(|(payer, tally)| CostRow {
@@ -183,14 +183,14 @@ impl Costs {
         }
     }
 
-    /// Forgets what was counted since the process's start for variants that are no more; what is told to
-    /// the store stays.
+    /// Forgets what was counted since the process's start for variants that no longer exist. What is reported to the
+    /// store stays.
     pub(crate) fn forget_deleted(&self, exists: impl Fn(&VariantId) -> bool) {
         self.0.lock().ever.retain(exists);
     }
 
-    /// Since the process's start, by application and variant, and what nobody is counted for, US
-    /// dollars. Variants that there was no row for have no name.
+    /// The amounts since the process's start, by application and variant, and the amount that is charged to nobody, US
+    /// dollars. Variants without a row of their own have an empty name.
     pub(crate) fn ever(&self) -> (BTreeMap<(String, String), Tally>, f64) {
         let ledger = self.0.lock();
         let mut sums: BTreeMap<_, Tally> = BTreeMap::new();
@@ -211,7 +211,7 @@ impl Ledger {
         self.led.add(payer, tally);
     }
 
-    /// The price of what was idle of a device's time since it was looked at last, US dollars.
+    /// The price of the time in which a device was idle since the last look, US dollars.
     fn take_idle(&mut self, now: Instant, tariff: &Tariff) -> f64 {
         let fresh = || Account {
             until: now,
@@ -252,7 +252,7 @@ impl Ledger {
 // === impl Dispatcher ===
 
 impl Dispatcher {
-    /// Counts what was idle since this was called last, on the devices that this dispatcher has.
+    /// Charges the time in which the devices of this dispatcher were idle since the last call.
     pub(crate) fn count_idle_time(&self, view: &View) {
         let costs = self.driver.costs();
         match self.is_leading() {
@@ -262,7 +262,7 @@ impl Dispatcher {
     }
 }
 
-/// The devices of the workers that can be reached, and what they keep.
+/// The devices of the workers that can be reached, and the variants loaded on them.
 fn occupied(view: &View, driver: &Driver) -> Vec<Occupancy> {
     let members = driver.workers().load();
     let mut devices = BTreeMap::new();

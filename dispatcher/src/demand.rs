@@ -1,9 +1,9 @@
-//! What is asked for, counted where queries end.
+//! The demand, counted when queries end.
 //!
-//! A query that ends adds to the [row](counts::Row) of its application, its class of targets and the
-//! variant that it was queued for. Rows are found by numbers in a map that is replaced and never
-//! locked, so that counting costs a look-up and a few atomic additions; only the first query of a row
-//! takes a lock. Once a second the [`publisher`] writes what has been added into the metadata store.
+//! A query that ends adds to the [row](counts::Row) of its application, its class of targets and the variant that it
+//! was queued for. Rows are found by number in a map that is replaced and never locked, so counting costs a look-up and
+//! a few atomic additions. Only the first query of a row takes a lock. Once a second the [`publisher`] writes the
+//! additions into the metadata store.
 
 mod counts;
 mod publisher;
@@ -20,15 +20,16 @@ pub(crate) use self::{
 use crate::{Dispatcher, ask::Ask, pending::Done};
 use sextant_picture::IndexedVariant;
 
-/// An online query on its way; it is counted when this is dropped.
+/// An online query that is being answered. It is counted when this value is dropped.
 pub(crate) struct OfferedQuery<'a> {
     dispatcher: &'a Dispatcher,
     ask: &'a Ask,
-    /// Which variant it was queued for last.
+    /// The variant that it was last queued for.
     variant: Option<Arc<IndexedVariant>>,
     ended: QueryOutcome,
     queueing: Duration,
-    /// The front end answers it by a composite variant, or asks it in parts; or another version answers it.
+    /// Whether the query is counted elsewhere: the front end answers it with a composite variant or splits it, or
+    /// another version answers it.
     is_elsewhere: bool,
 }
 
@@ -52,7 +53,7 @@ impl<'a> OfferedQuery<'a> {
     /// The query has been run.
     pub(crate) fn answer(&mut self, done: &Done) {
         let Ask { arrived, .. } = self.ask;
-        // Outputs that go straight to a front end are there a message later.
+        // Outputs that go straight to a front end arrive one message later.
         let response = Duration::from_nanos(self.dispatcher.config.network.response);
         let took_ms = (arrived.elapsed() + response).as_secs_f64() * 1e3;
         self.ended = match self.ask.longest_ms() {
@@ -62,7 +63,7 @@ impl<'a> OfferedQuery<'a> {
         self.queueing = done.timings.started.saturating_duration_since(*arrived);
     }
 
-    /// The query was answered by what a variant has answered before: no device ran.
+    /// The query was answered from the cache: no device ran.
     pub(crate) fn answer_kept(mut self, known: &Arc<IndexedVariant>) {
         self.variant = Some(Arc::clone(known));
         self.ended = QueryOutcome::Kept;
@@ -78,7 +79,7 @@ impl<'a> OfferedQuery<'a> {
 
     /// The query was refused or failed.
     pub(crate) fn refuse(&mut self, error: &QueryError) {
-        // The steps of what answers it count themselves, and so do the parts of one that has too many rows.
+        // The steps of the composite variant count themselves, and so do the parts of a query that has too many rows.
         self.is_elsewhere = error.instead.is_some() || error.most_rows.is_some();
         self.ended = QueryOutcome::Refused(error.code);
     }
@@ -91,7 +92,7 @@ impl<'a> OfferedQuery<'a> {
 
 impl Drop for OfferedQuery<'_> {
     fn drop(&mut self) {
-        // Whoever stands by is not asked: the query goes to the leader.
+        // A dispatcher that stands by does not count: the query goes to the leader.
         if self.is_elsewhere || !self.dispatcher.is_leading() {
             return;
         }

@@ -1,20 +1,20 @@
-//! Drives the controller in real time: a lock, a clock, an alarm, and the workers behind it.
+//! Drives the controller in real time. It has a lock, a clock, an alarm, and the workers that receive the work.
 //!
-//! One controller serves all workers of a dispatcher. Each worker is a device with pages and slots, a
-//! processor one slot per core; workers that are alike are of one kind. The controller and nothing
-//! else picks the worker of a batch and orders LOADs and UNLOADs: for the queries of variants that
-//! are loaded nowhere, which wait in it, and for what the autoscaler wants loaded. What workers had
-//! loaded before they were known here is learnt from the metadata store's feed.
+//! One controller serves all workers of a dispatcher. Each worker is a device with pages and slots; a processor has one
+//! slot per core. Workers that are alike are of one kind. Only the controller picks the worker of a batch and orders
+//! LOADs and UNLOADs. It orders them for queries of variants that are loaded nowhere, which wait in it, and for what
+//! the autoscaler wants loaded. The driver learns from the metadata store's feed what workers had loaded before they
+//! were known here.
 //!
-//! Threads wake a little late, and a deferred batch may have a window of no width: where one more
-//! row costs nothing, the last moment at which one could join is the last moment to start. So the
-//! controller's time is kept exact: before an event, the timers that are due are played at the times at
-//! which they were due, as long as that is no more than [`PRECISION`] ago. Deadlines are brought
-//! forward by as much, and the worker's windows kept open by as much.
+//! Threads wake a little late, and a deferred batch may have a window of zero width: if one more row costs nothing, the
+//! last moment at which a row could join is also the last moment to start. The controller's time is therefore kept
+//! exact. Before an event, the driver plays the timers that are due, each at the time at which it was due, provided
+//! that this time is no more than [`PRECISION`] ago. Deadlines are brought forward by [`PRECISION`], and the windows
+//! for the worker stay open longer by [`PRECISION`].
 //!
-//! Workers come and go. A worker that may be used is a device that is up; one that is gone, that
-//! drains, or that another dispatcher leads is a device that is down: what waits for it waits
-//! elsewhere, what runs on it is answered by its client.
+//! Workers come and go. A worker that may be used is a device that is up. A worker that is gone, that drains, or that
+//! another dispatcher leads is a device that is down. Queries that wait for a device that goes down wait for another
+//! one, and its client answers what runs on it.
 
 mod carry;
 mod members;
@@ -54,7 +54,7 @@ use sextant_types::index::{DeviceIx, IndexVec};
 /// The scheduler of a dispatcher and the workers that it fills.
 pub(crate) struct Driver {
     workers: Workers,
-    /// Whether work is given out at all. Changed before the core is told.
+    /// Whether work is given out. It is changed before the controller is told.
     leads: AtomicBool,
     clock: Clock,
     state: Mutex<State>,
@@ -64,30 +64,30 @@ pub(crate) struct Driver {
     alarm: Alarm,
     /// How late a timer may be played and a batch may start, ns.
     precision: Nanos,
-    /// What messages cost, as the scheduler counts it.
+    /// The time that messages take, as the scheduler counts it.
     delay: Delay,
     online: Arc<OnlineMeter>,
     costs: Costs,
-    /// What the workers' devices cost, by position.
+    /// The prices of the workers' devices, by position.
     tariffs: ArcSwap<IndexVec<DeviceIx, Option<Arc<Tariff>>>>,
-    /// Batches that were sent and have no outcome.
+    /// Batches that were sent and have no outcome yet.
     under_way: AtomicUsize,
     this: Weak<Self>,
 }
 
-/// What a deferred batch leaves to the threads that start it, ns.
+/// The time that a deferred batch leaves to the threads that start it, ns.
 const PRECISION: Nanos = 1_000_000;
 
-/// Time between two looks at whether batches are under way.
+/// Time between two checks whether batches are under way.
 const SETTLE: Duration = Duration::from_millis(5);
 
-/// Keeps the alarm of a driver answered; dropping it ends that.
+/// Answers the alarm of a driver until it is dropped.
 pub(crate) struct Ticker {
     driver: Arc<Driver>,
 }
 
 thread_local! {
-    /// The empty list of actions that the next step on this thread fills.
+    /// An empty list of actions, which the next step on this thread fills.
     static SPARE: Cell<Actions<Pending>> = const { Cell::new(Vec::new()) };
 }
 
@@ -141,19 +141,19 @@ impl Driver {
         &self.workers
     }
 
-    /// What was sent to the workers.
+    /// Counts of what was sent to the workers.
     pub(crate) fn sent(&self) -> &SendCounters {
         &self.sent
     }
 
-    /// What messages cost a lone query on its way to a worker and back, ns.
+    /// The time that messages add to a lone query on its way to a worker and back, ns.
     pub(crate) fn round_trip(&self) -> Nanos {
         self.delay
             .before_start(1)
             .saturating_add(self.delay.response)
     }
 
-    /// Queues a query; its reply arrives exactly once.
+    /// Queues a query. Its reply arrives exactly once.
     pub(crate) fn enqueue(&self, request: Request<Pending>) {
         let of = (request.payload.number, request.payload.shape);
         self.step(|controller, now, actions| {
@@ -161,22 +161,22 @@ impl Driver {
         });
     }
 
-    /// Estimates for selection.
+    /// Estimates that selection reads.
     pub(crate) fn gauges(&self) -> &Gauges {
         &self.gauges
     }
 
-    /// What device time has cost.
+    /// The cost of device time.
     pub(crate) fn costs(&self) -> &Costs {
         &self.costs
     }
 
-    /// The workers' devices cost so much from now on, by position.
+    /// Sets the prices of the workers' devices from now on, by position.
     pub(crate) fn set_tariffs(&self, tariffs: IndexVec<DeviceIx, Option<Arc<Tariff>>>) {
         self.tariffs.store(Arc::new(tariffs));
     }
 
-    /// What the device of the worker at position `at` costs.
+    /// The price of the device of the worker at position `at`.
     pub(crate) fn tariff(&self, at: DeviceIx) -> Option<Arc<Tariff>> {
         self.tariffs.load().get(at)?.clone()
     }
@@ -193,12 +193,12 @@ impl Driver {
         }
     }
 
-    /// Answers the alarm on a thread of the runtime that may block.
+    /// Answers the alarm on a blocking thread of the runtime.
     pub(crate) fn tick(self: &Arc<Self>) -> Ticker {
         let driver = Arc::clone(self);
         tokio::task::spawn_blocking(move || {
             while driver.alarm.wait(driver.clock) {
-                // The step plays what is due, whatever it was made for.
+                // Any step plays the timers that are due.
                 driver.step(|_, _, _| {});
             }
         });
@@ -207,7 +207,7 @@ impl Driver {
         }
     }
 
-    /// One step of the controller, then what it asks for, outside the lock.
+    /// Makes one step of the controller under the lock, then carries out its actions outside the lock.
     fn step(&self, step: impl FnOnce(&mut Controller<Pending>, Nanos, &mut Actions<Pending>)) {
         let mut actions = SPARE.try_with(Cell::take).unwrap_or_default();
         self.decide(step, &mut actions);
@@ -228,13 +228,13 @@ impl Driver {
                 &mut actions,
             );
         }
-        // A thread that is ending keeps nothing.
+        // A thread that is ending keeps no list.
         SPARE.try_with(|spare| spare.set(actions)).ok();
     }
 
-    /// A batch was not sent, because nobody waits for it any more or because its worker went away
-    /// in this moment. That the worker is gone may not have been told yet; what would be sent to it
-    /// now waits elsewhere.
+    /// Handles a batch that was not sent, because nobody waits for it any longer or because its worker went away at
+    /// that moment. The controller may not have been told yet that the worker is gone; it is told now, so that the
+    /// requests wait elsewhere.
     fn take_back(
         &self,
         controller: &mut Controller<Pending>,
@@ -259,7 +259,7 @@ impl Driver {
         actions: &mut Actions<Pending>,
     ) {
         let mut state = self.state.lock();
-        // Read under the lock: the controller's time never goes back.
+        // The clock is read under the lock, so that the controller's time never goes back.
         let now = self.clock.now();
         state.catch_up(now, self.precision, actions);
         step(&mut state.controller, now, actions);
@@ -268,7 +268,7 @@ impl Driver {
         self.alarm.set(state.next);
     }
 
-    /// Copies what has changed for those who read it without the lock.
+    /// Copies what has changed, for readers that do not take the lock.
     fn publish(&self, state: &mut State) {
         let State {
             controller,

@@ -1,4 +1,4 @@
-//! What was considered for a query and why; composed only when asked for.
+//! What was considered for a query and why. It is composed only if the query asks for it.
 
 use sextant_rpc::{Candidate, Explanation};
 use sextant_selection as select;
@@ -28,7 +28,7 @@ pub(crate) fn candidate(
     }
 }
 
-/// The selection in words: the chosen variant first, then the nearest others by cost.
+/// Says the selection in words: the chosen variant first, then the others that are nearest in cost.
 pub(crate) fn explain(
     index: &Index,
     demand: &Demand,
@@ -95,7 +95,7 @@ fn reason(
     }
 }
 
-/// What a query prefers, of a variant.
+/// The word for the property of a variant that a query prefers.
 fn superlative(prefer: Prefer) -> &'static str {
     match prefer {
         Prefer::Cost => "cheapest",

@@ -1,17 +1,16 @@
 //! How many queries of a model run side by side, and on how many threads each (SERF, section V).
 //!
-//! Variants that differ in nothing but their threads are a *family*: they share their weights, so
-//! changing from one to another moves nothing. For each family SERF watches the arrivals and
-//! chooses a configuration; a query that selection gave to one member goes to the member with the
-//! chosen threads, and every member's batches occupy as many slots as leave room for the chosen
-//! number side by side. What runs keeps its threads.
+//! Variants that differ only in their threads are a *family*. They share their weights, so a change from one to another
+//! moves nothing. For each family SERF watches the arrivals and chooses a configuration. A query that selection gave to
+//! one member goes to the member with the chosen threads. The batches of every member occupy as many slots as let the
+//! chosen number run side by side. What runs keeps its threads.
 //!
-//! SERF's model has requests run one by one. So families are made of variants that do: those of
-//! models without a batch dimension, and those with a maximum batch of one. Where rows share
-//! batches, waiting is shortened by batching, and selection by targets chooses the threads.
+//! SERF's model has requests run one by one. Families are therefore made of variants that do: those of models without a
+//! batch dimension, and those with a maximum batch of one. If rows share batches, batching shortens the wait, and
+//! selection by targets chooses the threads.
 //!
-//! What requests do to each other is measured with the variants, on each type of device, and learnt
-//! from the queries themselves from then on: a change of the measured service times by [`CHANGE`] builds the predictions again.
+//! The interference between requests is measured with the variants on each type of device, and is then learnt from the
+//! queries themselves. The predictions are rebuilt when the measured service times have changed by [`CHANGE`].
 
 use std::{
     collections::BTreeMap,
@@ -28,10 +27,10 @@ use sextant_types::{EngineName, ModelId, Optimization, Precision, index::Variant
 
 use sextant_picture::IndexedVariant;
 
-/// Share by which a service time has to change before predictions are built again.
+/// Share by which a service time has to change before predictions are rebuilt.
 const CHANGE: f64 = 0.1;
 
-/// Weight of a new service time in the mean.
+/// Weight of a new service time in the moving mean.
 const WEIGHT: f64 = 0.05;
 
 /// What the members of a family have in common.
@@ -44,10 +43,10 @@ struct Key {
     max_batch: u16,
 }
 
-/// That threads are chosen by load, and of what.
+/// Has the number of threads chosen by load, within these cores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Choice {
-    /// Most cores of a worker that the queries of one model are granted; `None` for all.
+    /// The most cores of a worker that the queries of one model may use; `None` for all.
     pub cores: Option<u16>,
 }
 
@@ -59,30 +58,30 @@ pub(crate) struct Families {
     by_key: BTreeMap<Key, Arc<Family>>,
 }
 
-/// Variants that differ in their threads alone.
+/// Variants that differ only in their threads.
 pub(crate) struct Family {
     /// Threads and ordinal, fewest threads first.
     members: Vec<(u16, VariantIx)>,
     cores: u16,
-    /// Queries under way: they wait or run.
+    /// Queries that wait or run.
     under_way: AtomicUsize,
     state: Mutex<State>,
 }
 
 struct State {
     serf: Serf,
-    /// The configuration by which the members occupy slots; `None` before the first query.
+    /// The configuration that sets the slots of the members; `None` before the first query.
     current: Option<Configuration>,
-    /// What the predictions were built from, and what was measured since.
+    /// The profile that the predictions were built from; `measured` is the profile as it is learnt since.
     built: Profile,
     measured: Profile,
 }
 
-/// What a family chose for a query.
+/// The member that a family chose for a query.
 pub(crate) struct MemberAssignment {
-    /// The member that takes it.
+    /// The member that takes the query.
     pub(crate) ordinal: VariantIx,
-    /// Slots of a batch of each member, when they have changed.
+    /// The slots of a batch of each member, if they have changed.
     pub(crate) slots: Vec<(VariantIx, u16)>,
 }
 
@@ -95,8 +94,8 @@ pub(crate) struct InFlightGuard {
 // === impl Families ===
 
 impl Families {
-    /// The families of the published variants on workers with `cores`; those that are as they were keep what they have
-    /// learnt.
+    /// The families of the published variants on workers with `cores`. Families that have not changed keep what they
+    /// have learnt.
     pub(crate) fn build<'a>(
         &self,
         choice: Choice,
@@ -159,8 +158,8 @@ fn runs_alone(known: &IndexedVariant) -> bool {
     !known.variant.shares_batches() || known.max_rows() == 1
 }
 
-/// What was measured on the type of device where they run, as tuples; without interference where
-/// queries were not measured side by side.
+/// What was measured on the type of device where they run, as tuples. There is no interference if queries were not
+/// measured side by side.
 fn profile(members: &[&Arc<IndexedVariant>], cores: u16) -> Profile {
     let mut profile = Profile::default();
     for known in members {
@@ -196,7 +195,7 @@ fn tuple(running: u16, intra: u16) -> Tuple {
 // === impl Family ===
 
 impl Family {
-    /// `None` where there is nothing to choose.
+    /// Returns `None` if there is nothing to choose.
     fn new(members: Vec<(u16, VariantIx)>, cores: u16, profile: Profile) -> Option<Self> {
         if members.len() < 2 {
             return None;
@@ -249,7 +248,7 @@ impl Family {
         }
     }
 
-    /// So many slots for a batch that no more than the chosen number run side by side.
+    /// The slots of a batch of each member, so that no more than the chosen number run side by side.
     fn slots(&self, configuration: Configuration) -> Vec<(VariantIx, u16)> {
         let fair = self.cores / configuration.service.max(1);
         self.members
@@ -283,8 +282,8 @@ impl Family {
 // === impl InFlightGuard ===
 
 impl InFlightGuard {
-    /// The query was answered by a member after `service_s` of run time. It tells what requests do
-    /// to each other if as many were under way at its end as at its start, and none waited.
+    /// The query was answered by a member after `service_s` of run time. The family learns from it how requests affect
+    /// each other if the same number of queries was under way at its end as at its start and none of them waited.
     pub(crate) fn answered(&self, ordinal: VariantIx, service_s: f64) {
         let now = self.family.under_way.load(Ordering::Relaxed);
         let running = self.before + 1;

@@ -1,4 +1,4 @@
-//! What selection reads of the scheduler's state without taking its lock.
+//! The parts of the scheduler's state that selection reads without taking the lock.
 
 use std::sync::{
     Arc,
@@ -19,23 +19,23 @@ pub(crate) struct Gauges {
     variants: AppendTable<VariantIx, Variant>,
 }
 
-/// What is known of a pool.
+/// The estimates of a pool.
 pub(crate) struct Pool {
     busy_until: AtomicU64,
     queued: AtomicU64,
     slots: AtomicU32,
-    /// What waits of those who have queues there, and may count on.
+    /// The backlog of each tenant that has a queue in the pool.
     tenants: AppendTable<TenantIx, TenantBacklog>,
-    /// Those of whom something waits.
+    /// The tenants that have queries waiting.
     waiting: Members<TenantIx>,
     /// The virtual time of each priority.
     times: Box<[AtomicU64; PRIORITIES]>,
 }
 
-/// Priorities that there may be.
+/// The number of possible priorities.
 const PRIORITIES: usize = 256;
 
-/// What waits of a tenant; a weight of 0 says that it has no queue on the pool.
+/// The backlog of a tenant. A weight of 0 says that it has no queue in the pool.
 #[derive(Default)]
 struct TenantBacklog {
     priority: AtomicU8,
@@ -47,15 +47,15 @@ struct TenantBacklog {
 
 #[derive(Default)]
 struct Variant {
-    /// Where it is loaded.
+    /// The pools in which it is loaded.
     places: ArcSwap<Vec<Place>>,
-    /// Whose it is.
+    /// The tenant that it belongs to.
     tenant: AtomicU32,
-    /// How long its batches have run, all together, ns.
+    /// The run time of all its batches together, ns.
     ran: AtomicU64,
-    /// Where it runs slower than by its profile, if its queries come in several sizes.
+    /// Where it runs slower than its profile says, if its queries come in several sizes.
     excesses: ArcSwap<Vec<Slowdown>>,
-    /// Slots that a batch occupies where that was chosen; 0 for as many as it has threads.
+    /// Slots that a batch occupies if they were chosen; 0 for as many as the variant has threads.
     slots: AtomicU16,
 }
 
@@ -63,18 +63,18 @@ struct Variant {
 struct Place {
     pool: PoolIx,
     kind: KindIx,
-    /// How much longer than by its profile a lone query takes, ns.
+    /// The time by which a lone query exceeds its profile, ns.
     excess: AtomicU64,
 }
 
 impl Gauges {
-    /// A pool, to be written to by one thread at a time.
+    /// A pool. Only one thread may write to it at a time.
     pub(crate) fn pool(&self, pool: PoolIx) -> &Pool {
         self.pools.at(pool)
     }
 
-    /// Whose it is, pool, kind and excess wherever a variant is loaded, and what is known of single sizes of its
-    /// queries. Called by one thread at a time.
+    /// Sets the tenant of a variant, the pool, kind and excess wherever it is loaded, and the excesses of single sizes
+    /// of its queries. Called by one thread at a time.
     pub(crate) fn set_variant(
         &self,
         variant: VariantIx,
@@ -101,28 +101,28 @@ impl Gauges {
         of.places.store(Arc::new(runs_on.map(Place::new).collect()));
     }
 
-    /// A batch of a variant occupies so many slots from now on. Called by one thread at a time.
+    /// A batch of a variant occupies this many slots from now on. Called by one thread at a time.
     pub(crate) fn set_slots(&self, variant: VariantIx, slots: u16) {
         let of = self.variants.at(variant);
         of.slots.store(slots, Ordering::Relaxed);
     }
 
-    /// Slots that a batch of a variant occupies, where that was chosen.
+    /// Slots that a batch of a variant occupies, if they were chosen.
     pub(crate) fn slots(&self, variant: VariantIx) -> Option<u16> {
         let of = self.variants.get(variant)?;
         let slots = of.slots.load(Ordering::Relaxed);
         (slots > 0).then_some(slots)
     }
 
-    /// A batch of a variant has run for so long.
+    /// A batch of a variant has run for this long.
     pub(crate) fn add_run(&self, variant: VariantIx, run: Nanos) {
-        // What runs is loaded, and its load was published here.
+        // A variant that runs is loaded, and its load was published here.
         if let Some(of) = self.variants.get(variant) {
             of.ran.fetch_add(run, Ordering::Relaxed);
         }
     }
 
-    /// How long the batches of a variant have run, all together, ns.
+    /// The run time of all batches of a variant together, ns.
     pub(crate) fn ran(&self, variant: VariantIx) -> Nanos {
         let of = self.variants.get(variant);
         of.map_or(0, |of| of.ran.load(Ordering::Relaxed))
@@ -135,9 +135,9 @@ impl Gauges {
         places.map(|place| place.pool).collect()
     }
 
-    /// Estimated time until a new batch of a variant could start on a kind of device where that is
-    /// first, and by how much the run of a query of this size there now takes longer than profiled,
-    /// ns; [`NEVER`] where it is not loaded.
+    /// The estimated time until a new batch of a variant could start on a device of a kind, in the pool where that is
+    /// soonest, plus the time by which the run of a query of this size there exceeds its profile, ns. [`NEVER`] if the
+    /// variant is not loaded there.
     pub(crate) fn wait(
         &self,
         variant: VariantIx,
@@ -200,7 +200,7 @@ impl Pool {
         }
     }
 
-    /// Until a query of a tenant could start.
+    /// The estimated time until a query of a tenant could start, ns.
     fn wait(&self, now: Nanos, tenant: TenantIx) -> Nanos {
         let busy = self.busy_until.load(Ordering::Relaxed).saturating_sub(now);
         let queued = self.queued.load(Ordering::Relaxed);
@@ -214,7 +214,7 @@ impl Pool {
         busy.saturating_add(fair.map_or(queued, |work| queued.min(work / slots)))
     }
 
-    /// What waits of a tenant that has queues there.
+    /// The backlog of a tenant; `None` if it has no queue in the pool.
     fn backlog(&self, tenant: TenantIx) -> Option<Backlog> {
         let of = self.tenants.get(tenant)?;
         let weight = of.weight.load(Ordering::Relaxed);

@@ -10,13 +10,13 @@ use std::{
 
 use sextant_types::index::Number;
 
-/// Rows of the first part of a table, a power of two; each further part has twice as many as that before.
+/// Rows of the first part of a table, a power of two. Each further part has twice as many rows as the part before.
 const FIRST: u64 = 32;
 
-/// Parts of a table: enough for all numbers there are.
+/// Parts of a table: enough for all row numbers.
 const PARTS: usize = 28;
 
-/// A table in parts that never move: a row more makes a part at most, and touches no row that is there.
+/// A table in parts that never move. A new row makes at most one part and touches no existing row.
 pub(crate) struct AppendTable<I, T> {
     parts: [OnceLock<Box<[T]>>; PARTS],
     numbers: PhantomData<fn(I)>,
@@ -34,7 +34,7 @@ pub(crate) struct Members<I> {
 /// Bits of a word.
 const BITS: u32 = 64;
 
-/// The part of a row and its place there.
+/// The part that has a row, and the position of the row in it.
 #[inline]
 fn place(number: u32) -> (usize, usize) {
     let shifted = u64::from(number) + FIRST;
@@ -42,7 +42,7 @@ fn place(number: u32) -> (usize, usize) {
     (part as usize, (shifted - (FIRST << part)) as usize)
 }
 
-/// The bits that are set, from the least on.
+/// The positions of the bits that are set, lowest first.
 fn bits(word: u64) -> impl Iterator<Item = u32> + Clone {
     let without_first = |word: &u64| Some(word & (word - 1)).filter(|rest| *rest != 0);
     let words = std::iter::successors((word != 0).then_some(word), without_first);
@@ -52,14 +52,14 @@ fn bits(word: u64) -> impl Iterator<Item = u32> + Clone {
 // === impl AppendTable ===
 
 impl<I: Number, T: Default> AppendTable<I, T> {
-    /// The row, if the table reaches as far.
+    /// The row, if the table reaches that far.
     #[inline]
     pub(crate) fn get(&self, number: I) -> Option<&T> {
         let (part, at) = place(number.get());
         self.parts[part].get()?.get(at)
     }
 
-    /// The row; the table grows where it does not reach as far.
+    /// The row. The table grows if it does not reach that far.
     pub(crate) fn at(&self, number: I) -> &T {
         let (part, at) = place(number.get());
         let rows = || (0..FIRST << part).map(|_| T::default()).collect();
@@ -79,7 +79,7 @@ impl<I, T> Default for AppendTable<I, T> {
 // === impl Members ===
 
 impl<I: Number> Members<I> {
-    /// Takes a number in or out. Called by one thread at a time.
+    /// Adds a number to the set or removes it. Called by one thread at a time.
     pub(crate) fn set(&self, number: I, is_member: bool) {
         let at = number.get() / BITS;
         let before = self.words.get(at).map_or(0, load);
@@ -105,7 +105,7 @@ impl<I: Number> Members<I> {
         self.len.fetch_max(u64::from(over) + 1, Ordering::Relaxed);
     }
 
-    /// The members, from the least on. Those that come and go meanwhile are there or not.
+    /// The members, lowest first. A member that is added or removed meanwhile may appear or not.
     pub(crate) fn iter(&self) -> impl Iterator<Item = I> + Clone + '_ {
         let summaries = 0..self.len.load(Ordering::Relaxed) as u32;
         let words = summaries.flat_map(move |over| {

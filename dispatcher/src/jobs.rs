@@ -1,15 +1,15 @@
-//! Offline jobs: files of records in, files of answers out, on spare resources (INFaaS section 5.3).
+//! Offline jobs: they read files of records and write files of answers on spare resources (INFaaS section 5.3).
 //!
-//! A job reads JSONL, NPY or NPZ from the artefact store, answers the records in chunks, and writes
-//! each chunk once as a part *before* it moves the job's row on. The last step joins the parts into
-//! the output. A crash anywhere leaves a job that the next runner goes on with.
+//! A job reads JSONL, NPY or NPZ from the artefact store and answers the records in chunks. It writes each chunk once
+//! as a part *before* it advances the job's row. The last step joins the parts into the output. After a crash at any
+//! point, the next runner continues the job.
 //!
-//! Every claim of a job has a number, and a runner writes under names with the number of its claim.
-//! What a claim began with (the records that were committed by then) is kept beside the parts, so
-//! that of each chunk exactly one part is *the* part: that of the last claim that began at or
-//! before it. A runner that lost its claim and does not know it writes parts that nobody reads; so
-//! a committed answer never changes, and each record appears exactly once. What was settled when
-//! the job first ran (variant, files, chunks) is kept as well: a resumed job answers as it began.
+//! Every claim of a job has a number, and a runner writes under names that contain the number of its claim. Beside the
+//! parts, each claim keeps the number of records that were committed when it began. Exactly one part of each chunk is
+//! therefore the valid one: that of the last claim that began at or before the chunk. A runner that lost its claim
+//! without knowing it writes parts that nobody reads. A committed answer therefore never changes, and each record
+//! appears exactly once. The variant, the files and the chunks that were determined when the job first ran are kept as
+//! well, so a resumed job answers as it began.
 
 mod answer;
 mod aside;
@@ -48,22 +48,22 @@ use notices::Notices;
 /// How offline jobs run.
 #[derive(Debug, Clone)]
 pub struct JobConfig {
-    /// Unique to this life of this process: its claims are named after it.
+    /// Unique to this life of this process. Its claims are named after it.
     pub owner: String,
     /// Which jobs it claims: those that its [`Offline`] can answer.
     pub answered_by: AnsweredBy,
     /// How long a claim lasts without renewal, ms.
     pub lease_ms: u64,
-    /// When to make room for online queries.
+    /// When jobs make room for online queries.
     pub throttle: Throttle,
-    /// Time between two looks at the load while paused, ms.
+    /// Time between two looks at the load while a job is paused, ms.
     pub look_ms: u64,
 }
 
-/// Claims and runs offline jobs and tells webhooks of their end.
+/// Claims and runs offline jobs, and reports their end to webhooks.
 ///
-/// Several jobs run at the same time and ask in turns: of all of them one query is on its way, so that online queries
-/// find as much beside four jobs as beside one.
+/// Several jobs run at the same time and ask in turns. Only one query of all of them is under way at a time, so online
+/// queries find as much room beside four jobs as beside one.
 pub struct JobService {
     pub(crate) config: JobConfig,
     pub(crate) offline: Arc<dyn Offline>,
@@ -71,29 +71,30 @@ pub struct JobService {
     pub(crate) files: Files,
     pub(crate) aside: Aside,
     notifier: Option<Arc<dyn Notify>>,
-    /// The jobs that are held, each by the claim that this process made last.
+    /// The jobs that this process holds, each with the owner of the last claim that it made.
     held: Arc<Mutex<BTreeMap<JobId, String>>>,
-    /// Claims that were begun. Each has an owner of its own: a claim that lapsed may be followed by one of this process.
+    /// The number of claims that were begun. Each has its own owner, because this process may claim a job again after
+    /// its claim lapsed.
     claims: AtomicU64,
-    /// Held by the job that asks; the others wait in the order in which they came.
+    /// Held by the job that asks. The others wait in the order in which they came.
     pub(crate) turn: AsyncMutex<()>,
-    /// Locked while one is claimed.
+    /// Locked while a job is being claimed.
     claiming: Arc<AsyncMutex<()>>,
-    /// A job came to its end here.
+    /// Woken when a job ends here.
     ended: Wake,
 }
 
-/// Jobs that run at the same time; others wait in the queue.
+/// Jobs that run at the same time. Others wait in the queue.
 const JOBS_AT_ONCE: usize = 8;
 
-/// How often the queue is looked at when nobody wakes the runner.
+/// How often the runner looks at the queue if nothing wakes it.
 const IDLE_LOOK: Duration = Duration::from_secs(5);
 
-/// Longest wait for the registry when a job is given back.
+/// The longest wait for the registry when a job is given back.
 const GIVE_BACK: Duration = Duration::from_secs(2);
 
 impl JobService {
-    /// A runner of offline jobs, which tells no webhook.
+    /// A runner of offline jobs that reports to no webhook.
     pub fn new(
         config: JobConfig,
         offline: Arc<dyn Offline>,
@@ -115,21 +116,21 @@ impl JobService {
         }
     }
 
-    /// The same with a carrier of messages to webhooks.
+    /// The same runner with a carrier of messages to webhooks.
     pub fn with_notifier(mut self, notifier: Arc<dyn Notify>) -> Self {
         self.notifier = Some(notifier);
         self
     }
 
-    /// Runs until `shutdown`. A job under way is given back and goes on in the next life.
+    /// Runs until `shutdown`. A job under way is given back and continues in the next life.
     pub async fn run(self, shutdown: impl Future<Output = ()> + Send) {
         let always = watch::Sender::new(true);
         self.run_while(always.subscribe(), shutdown).await;
     }
 
-    /// Runs until `shutdown`, and only while `leading` holds: of several processes one runs jobs.
-    /// A job under way is given back at once when it no longer holds. When the sender of
-    /// `leading` is gone, its last value stands.
+    /// Runs until `shutdown`, and only while `leading` is true, so that only one of several processes runs jobs. When
+    /// `leading` becomes false, a job under way is given back at once. If the sender of `leading` is gone, its last
+    /// value stays in force.
     pub async fn run_while(
         self,
         mut leading: watch::Receiver<bool>,
@@ -160,7 +161,7 @@ impl JobService {
     async fn run_jobs(&self) {
         let changed = self.registry.jobs_changed();
         let mut running = FuturesUnordered::new();
-        // Goes on while jobs run, and is never given up half-way: what is claimed is run.
+        // This future continues while jobs run and is never dropped halfway: a job that is claimed is run.
         let mut next = Box::pin(self.next_job(changed.clone()));
         loop {
             tokio::select! {
@@ -198,7 +199,7 @@ impl JobService {
         self.ended.notify_one();
     }
 
-    /// Tells webhooks of jobs that came to their end, whoever ended them.
+    /// Reports the end of jobs to webhooks, no matter who ended them.
     async fn tell(&self) {
         let Some(notifier) = &self.notifier else {
             return;
@@ -216,10 +217,10 @@ impl JobService {
         }
     }
 
-    /// Puts the jobs that are under way back into the queue, so that another runner need not wait for their leases to
+    /// Puts the jobs that are under way back into the queue, so that another runner need not wait until their leases
     /// lapse.
     async fn give_back(&self) {
-        // One that is being claimed is known once that is done.
+        // A job that is being claimed is known once the claim is done.
         drop(tokio::time::timeout(GIVE_BACK, self.claiming.lock()).await);
         let held = std::mem::take(&mut *self.held.lock());
         let all = held.iter().map(|(job, owner)| async move {
@@ -237,8 +238,8 @@ impl JobService {
         }
     }
 
-    /// Claims a job, and notes that it is held, in a task of its own: a claim that the registry has
-    /// granted must not be forgotten because nobody waits for it any more.
+    /// Claims a job in a task of its own, and notes that it is held: a claim that the registry has granted must not be
+    /// lost because the caller stops waiting.
     async fn claim(&self) -> Result<Option<Job>, sextant_registry::Error> {
         let claiming = Arc::clone(&self.claiming).lock_owned().await;
         let (registry, held) = (self.registry.clone(), Arc::clone(&self.held));
@@ -258,7 +259,7 @@ impl JobService {
     }
 }
 
-/// Whose claim a job is under.
+/// The owner of the claim that a job is under.
 fn owner(job: &Job) -> &str {
     job.owner.as_deref().unwrap_or_default()
 }

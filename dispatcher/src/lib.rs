@@ -1,13 +1,14 @@
-//! One query's way: choose a variant, queue, batch, send, answer.
+//! The way of one query: choose a variant, queue the query, make a batch, send it, answer.
 //!
-//! Entry points: [`Dispatcher::start`], which returns the handle (a [`sextant_rpc::Dispatch`]) and
-//! the [`Service`] that keeps the index current; [`Dispatcher::add_worker`] and
-//! [`Dispatcher::remove_worker`] for workers that come and go; [`Dispatcher::set_leading`] where
-//! several dispatchers serve the same workers; [`jobs::JobService`] for offline jobs.
+//! Entry points: [`Dispatcher::start`] returns the handle (a [`sextant_rpc::Dispatch`]) and the [`Service`] that keeps
+//! the index current. [`Dispatcher::add_worker`] and [`Dispatcher::remove_worker`] are for workers that come and go.
+//! [`Dispatcher::set_leading`] is for several dispatchers that serve the same workers. [`jobs::JobService`] is for
+//! offline jobs.
 //!
-//! **Invariant:** knows no HTTP and no SQL. On the way of a query lie an in-memory snapshot, one
-//! short lock of the scheduler, and nothing that waits for a store. Which variant and which batch is
-//! decided in `sextant-selection` and `sextant-controller`; this crate only asks and carries out.
+//! **Invariant:** this crate knows no HTTP and no SQL. A query passes an in-memory snapshot and one short lock of the
+//! scheduler, and it never waits for a store. `sextant-selection` decides which variant answers and
+//! `sextant-controller` decides which batch carries the query; this crate only asks them and carries out their
+//! decisions.
 
 mod agreement;
 mod ask;
@@ -66,42 +67,42 @@ pub use crate::{agreement::Sampling, families::Choice, service::Service, shadows
 /// Limits of a dispatcher, and how it schedules.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Most rows that may wait for one variant.
+    /// The most rows that may wait for one variant.
     pub max_waiting_rows: u32,
-    /// Longest wait for a load on behalf of a query without a latency target, ms.
+    /// The longest wait for a load on behalf of a query without a latency target, ms.
     pub max_load_wait_ms: u64,
     /// The parameters of the scheduling policy.
     pub schedule: Options,
-    /// What messages between front ends, dispatcher and workers take, for which the schedule makes
-    /// room beside what [`Self::schedule`] says: `control` and `data_per_row` from a decision until
-    /// the inputs are at the worker, `response` from there to the front end. Nothing in one process.
+    /// The time that messages between front ends, dispatcher and workers take. The schedule allows for it in addition
+    /// to what [`Self::schedule`] says. `control` and `data_per_row` are from a decision until the inputs are at the
+    /// worker, `response` is from there to the front end. All are zero in one process.
     pub network: Delay,
-    /// What is loaded where on behalf of queries.
+    /// The rules by which variants are loaded on devices on behalf of queries.
     pub placement: placement::Options,
-    /// What chooses how many queries of a model run side by side and on how many threads each, for
-    /// models whose queries do not share batches; `None` leaves the threads to the selection.
+    /// Chooses how many queries of a model run side by side and on how many threads each, for models whose queries do
+    /// not share batches. `None` leaves the threads to the selection.
     pub parallelism: Option<Choice>,
     /// How run times are estimated.
     pub estimation: Estimation,
-    /// How many times as long as where it was measured a variant takes on another type of device, until
-    /// it was measured there.
+    /// The factor by which a variant is expected to take longer on another type of device than on the one where it was
+    /// measured, until it is measured there.
     pub estimate_factor: f64,
-    /// How long a worker that somebody has taken out is kept where desired variants depend on it.
+    /// How long a worker that somebody has taken out is kept if desired variants depend on it.
     pub longest_stay: Duration,
-    /// What sets an application apart from others; one that is not listed has the defaults.
+    /// The settings of single applications. An application that is not listed has the defaults.
     pub tenants: BTreeMap<ApplicationId, Tenant>,
     /// Which answers are compared with those of the uploaded file.
     pub agreement: Sampling,
-    /// Most bytes of answers that are kept, of all applications together.
+    /// The most bytes of answers in the caches of all applications together.
     pub max_cache_bytes: u64,
 }
 
-/// How the queries of an application stand to those of others.
+/// The priority and weight of an application's queries against those of others.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Tenant {
-    /// Higher goes first, whatever the deadlines.
+    /// Queries of a higher priority go first, whatever the deadlines.
     pub priority: u8,
-    /// Share of what is served when not everything can be; 1 is normal.
+    /// The application's share of what is served if not everything can be served; 1 is normal.
     pub weight: f32,
 }
 
@@ -136,7 +137,7 @@ impl Default for Config {
 // === impl Config ===
 
 impl Config {
-    /// How queries of an application wait, where nothing is set for it in the registry.
+    /// How queries of an application wait if the registry has no setting for it.
     fn queueing(&self, application: &ApplicationId) -> Queueing {
         let tenant = self.tenants.get(application).copied().unwrap_or_default();
         Queueing {
@@ -152,7 +153,7 @@ pub struct Dispatcher {
     config: Config,
     clock: Clock,
     snapshot: ArcSwap<Snapshot>,
-    /// Counts snapshots, so that a query can wait for the next.
+    /// Counts snapshots, so that a query can wait for the next one.
     revision: watch::Sender<u64>,
     leading: watch::Sender<bool>,
     gathering: WarmUp,
@@ -167,9 +168,8 @@ pub struct Dispatcher {
 }
 
 impl Dispatcher {
-    /// A dispatcher over `workers`, to which others may come, that leads. The returned [`Service`]
-    /// must be run: it follows the metadata store's feed, without which the dispatcher knows no
-    /// variant.
+    /// Starts a dispatcher that leads and serves `workers`; more workers may be added. The caller must run the returned
+    /// [`Service`]: it follows the metadata store's feed, without which the dispatcher knows no variant.
     pub fn start(
         config: Config,
         workers: Vec<WorkerClient>,
@@ -179,7 +179,8 @@ impl Dispatcher {
         Self::start_by(&ours, config, workers, metadata)
     }
 
-    /// The same with another scheduling policy in place of [`Config::schedule`]: what experiments compare.
+    /// Like [`Self::start`], with another scheduling policy in place of [`Config::schedule`]. Experiments use it to
+    /// compare policies.
     pub fn start_by(
         schedulers: &impl Schedulers,
         config: Config,
@@ -212,22 +213,22 @@ impl Dispatcher {
         (dispatcher, service)
     }
 
-    /// A worker can be reached from now on, through this client and no other that was given for it
-    /// before. It gets batches as soon as the metadata store has its heartbeat.
+    /// A worker can be reached from now on. This client replaces any that was given for it before. The worker gets
+    /// batches as soon as the metadata store has its heartbeat.
     pub fn add_worker(&self, worker: WorkerClient) {
         self.driver.add_worker(worker);
     }
 
-    /// A worker cannot be reached any more: nothing is sent to it. What runs on it is to be answered
-    /// by its client. Returns whether it was there.
+    /// A worker can no longer be reached, and nothing is sent to it. Its client must answer what runs on it. Returns
+    /// whether the worker was present.
     pub fn remove_worker(&self, worker: &WorkerId) -> bool {
         self.driver.remove_worker(worker)
     }
 
-    /// Begins or stops to lead. A dispatcher that does not lead knows everything and gives nothing
-    /// out: queries are refused as `unavailable`, those that wait too; nothing is loaded or unloaded.
-    /// What it has sent to workers ends by itself. Who begins to lead keeps for a moment what it cannot place, until
-    /// it has reached the workers.
+    /// Starts or stops leading. A dispatcher that does not lead knows everything and gives out nothing: it refuses
+    /// queries as `unavailable`, including those that wait, and it loads and unloads nothing. What it has sent to
+    /// workers ends by itself. A dispatcher that starts leading lets queries that it cannot place wait for a moment,
+    /// until it has reached the workers.
     pub fn set_leading(&self, leading: bool) {
         match leading {
             true if !self.is_leading() => self.gathering.begin(),
@@ -242,14 +243,15 @@ impl Dispatcher {
         });
     }
 
-    /// Stops to lead and waits for what is under way, so that whoever placed it is told before the
-    /// lead is handed on.
+    /// Stops leading and waits for what is under way, so that clients have their answers before another dispatcher
+    /// leads.
     pub async fn stand_down(&self) {
         self.set_leading(false);
         self.driver.settled().await;
     }
 
-    /// Waits until the metadata store has been read once: who leads before finds nothing of what is registered.
+    /// Waits until the metadata store has been read once. A dispatcher that leads earlier does not know what is
+    /// registered.
     pub async fn informed(&self) {
         let mut revisions = self.revision.subscribe();
         // The sender lives as long as `self`.
@@ -261,12 +263,12 @@ impl Dispatcher {
         self.driver.leads()
     }
 
-    /// Follows [`Self::set_leading`].
+    /// A receiver of the value that [`Self::set_leading`] sets.
     pub fn leading(&self) -> watch::Receiver<bool> {
         self.leading.subscribe()
     }
 
-    /// Leads while there is a token. Ends when whoever gives tokens does.
+    /// Leads while there is a token. Returns when the sender of tokens is gone.
     pub async fn lead_with(&self, mut token: Token) {
         loop {
             let leads = token.borrow_and_update().is_some();

@@ -1,4 +1,4 @@
-//! What selection asks about the load.
+//! The load, as selection asks about it.
 
 use sextant_schedule::{NEVER, Nanos};
 use sextant_selection::Load;
@@ -18,8 +18,8 @@ pub(crate) struct LiveLoad<'a> {
 }
 
 impl Load for LiveLoad<'_> {
-    /// The wait where the variant would start first, and by how much its run now takes longer than
-    /// profiled.
+    /// The wait where the variant would start first, plus the time by which its run now exceeds the
+    /// profile.
     fn wait_ms(&self, ordinal: VariantIx, kind: KindIx) -> f64 {
         let of = (kind, self.extent.size());
         match self.driver.gauges().wait(ordinal, of, self.now) {

@@ -1,12 +1,12 @@
-//! Carries out LOADs and UNLOADs: one task for each worker, in the order in which they were decided.
+//! Carries out LOADs and UNLOADs. Each worker has one task, which sends them in the order in which they were decided.
 //!
-//! Pages that an UNLOAD gives back are there for the LOAD that follows it, because the worker has
-//! answered before the next is sent. A task serves one life of its worker: when that ends, what it
-//! had not begun is left undone.
+//! The pages that an UNLOAD frees are available to the LOAD that follows it, because the task waits for the worker's
+//! answer before it sends the next order. A task serves one life of its worker. When that life ends, the orders that
+//! the task has not begun are dropped.
 //!
-//! An administrator may say anew where the models of an application run while they are loaded. So a worker is sent what it has
-//! loaded again where this life of it was not told that yet, whoever had it loaded: a worker that has it there already does
-//! nothing.
+//! While models are loaded, an administrator may change where those of an application run. A task therefore sends a
+//! worker a LOAD of each variant that it has loaded, unless this life of the worker was already told where to run it. A
+//! worker that already runs the variant there does nothing.
 
 use std::{
     collections::HashMap,
@@ -27,13 +27,13 @@ use tokio::{
 
 use crate::metrics::SendCounters;
 
-/// What a worker is told.
+/// An order to a worker.
 pub(crate) enum LoadOrder {
     Load {
         variant: VariantIx,
         load: Load,
     },
-    /// It is loaded already, and runs from now on where its application says.
+    /// The variant is loaded already. From now on it runs where its application says.
     Renew {
         load: Load,
     },
@@ -43,7 +43,7 @@ pub(crate) enum LoadOrder {
     },
 }
 
-/// What came of it.
+/// The outcome of an order.
 #[derive(Clone, Copy)]
 pub(crate) enum LoadOutcome {
     Loaded {
@@ -53,7 +53,7 @@ pub(crate) enum LoadOutcome {
     LoadFailed {
         variant: VariantIx,
     },
-    /// It was not started: its window had closed.
+    /// The load was not started, because its window had closed.
     LoadLate {
         variant: VariantIx,
     },
@@ -62,35 +62,35 @@ pub(crate) enum LoadOutcome {
     },
 }
 
-/// What a number stands for.
+/// The variant that a number stands for.
 #[derive(Clone)]
 pub(crate) enum VariantEntry {
     Published(Arc<Variant>),
     Retired(VariantId),
 }
 
-/// The queues to the workers, and what is known of the variants.
+/// The queues of orders to the workers, and the variants by number.
 #[derive(Default)]
 pub(crate) struct LoadQueues {
     /// By position of the worker.
     queues: Mutex<IndexVec<DeviceIx, Option<Queue>>>,
     tasks: Mutex<JoinSet<()>>,
-    /// By variant; of those that were retired the names alone, by which they are unloaded.
+    /// By variant. A retired variant has only its id, by which it is unloaded.
     variants: Mutex<HashMap<VariantIx, VariantEntry>>,
-    /// By variant: why its last LOAD failed.
+    /// By variant: the reason for which its last LOAD failed.
     failures: Mutex<HashMap<VariantIx, String>>,
     sent: Arc<SendCounters>,
 }
 
-/// The orders of one life of a worker.
+/// The queue of orders for one life of a worker.
 struct Queue {
     sender: UnboundedSender<LoadOrder>,
-    /// By variant: where the worker was told last to run it.
+    /// By variant: where the worker was last told to run it.
     told: HashMap<VariantIx, Option<Isolation>>,
 }
 
 impl LoadQueues {
-    /// Counts what it sends.
+    /// Makes queues that count in `sent` what they send.
     pub(crate) fn counted_in(sent: &Arc<SendCounters>) -> Self {
         Self {
             sent: Arc::clone(sent),
@@ -98,14 +98,14 @@ impl LoadQueues {
         }
     }
 
-    /// What a number stands for from now on.
+    /// Sets the variant that a number stands for from now on.
     pub(crate) fn know(&self, number: VariantIx, variant: &Arc<Variant>) {
         let variant = VariantEntry::Published(Arc::clone(variant));
         self.variants.lock().insert(number, variant);
         self.failures.lock().remove(&number);
     }
 
-    /// The variant is loaded no more.
+    /// The variant is not loaded any longer.
     pub(crate) fn retire(&self, number: VariantIx) {
         self.failures.lock().remove(&number);
         if let Some(meant) = self.variants.lock().get_mut(&number) {
@@ -141,7 +141,8 @@ impl LoadQueues {
         }
     }
 
-    /// Has what workers have loaded run where its application says, by position of the worker and variant.
+    /// Has workers run what they have loaded where its application says. `loaded` has the position of the worker and
+    /// the variant.
     pub(crate) fn renew(&self, loaded: impl IntoIterator<Item = (DeviceIx, VariantIx)>) {
         let variants = self.variants.lock();
         let mut queues = self.queues.lock();
@@ -156,7 +157,7 @@ impl LoadQueues {
                 continue;
             }
             let load = Load {
-                // What is not loaded any more stays so.
+                // The window has closed, so a variant that is no longer loaded is not loaded again.
                 latest: Some(Instant::now()),
                 ..Load::at_once(Arc::clone(variant))
             };
@@ -164,8 +165,8 @@ impl LoadQueues {
         }
     }
 
-    /// Starts the task of a worker; `done` is called with its outcomes and tells before each order
-    /// whether it is still wanted. Must be called within a runtime.
+    /// Starts the task of a worker. `done` receives the outcomes, and says before each order whether it is still
+    /// wanted. Must be called within a runtime.
     pub(crate) fn start(self: &Arc<Self>, at: DeviceIx, worker: WorkerClient, done: impl Outcomes) {
         let (sender, orders) = unbounded_channel();
         let loads = Arc::clone(self);
@@ -176,14 +177,14 @@ impl LoadQueues {
         *self.queues.lock().grown(at) = Some(Queue { sender, told });
     }
 
-    /// Sends nothing more to the worker at a position.
+    /// Sends nothing more to the worker at position `at`.
     pub(crate) fn end(&self, at: DeviceIx) {
         if let Some(queue) = self.queues.lock().get_mut(at) {
             *queue = None;
         }
     }
 
-    /// Ends all tasks where they stand.
+    /// Ends all tasks at once.
     pub(crate) fn stop(&self) {
         *self.queues.lock() = IndexVec::default();
         self.tasks.lock().abort_all();
@@ -241,7 +242,7 @@ impl LoadQueues {
     }
 }
 
-/// What becomes of the instance is told by the metadata store's feed.
+/// The metadata store's feed reports what becomes of the instance.
 async fn renew(worker: &WorkerClient, load: Load) {
     let variant = Arc::clone(&load.variant);
     match worker.load(load).await {
@@ -256,18 +257,18 @@ async fn renew(worker: &WorkerClient, load: Load) {
 // === impl Queue ===
 
 impl Queue {
-    /// If the worker is gone, the controller has been told or will be: nobody waits for the outcome.
+    /// If the worker is gone, the controller has been told or will be told, so nobody waits for the outcome.
     fn send(&self, step: LoadOrder) {
         self.sender.send(step).ok();
     }
 }
 
-/// Who hears of the outcomes of one worker's orders.
+/// Receives the outcomes of one worker's orders.
 pub(crate) trait Outcomes: Send + Sync + 'static {
-    /// Whether the worker still lives the life for which the orders were decided.
+    /// Whether the worker is still in the life for which the orders were decided.
     fn are_wanted(&self) -> bool;
 
-    /// A move was carried out.
+    /// An order was carried out.
     fn tell(&self, moved: LoadOutcome);
 }
 

@@ -16,26 +16,26 @@ use sextant_schedule::Nanos;
 use sextant_types::index::{DeviceIx, IndexVec};
 use tokio::sync::Notify;
 
-/// Device time spent on online queries: what offline jobs make room for.
+/// Measures the device time of online queries, for which offline jobs make room.
 pub(crate) struct OnlineMeter {
     started: Instant,
     /// By position.
     workers: ArcSwap<IndexVec<DeviceIx, Arc<Meter>>>,
-    /// Told when an online batch has come to its end.
+    /// Notified when an online batch has ended.
     ended: Arc<Notify>,
 }
 
-/// An online batch that was sent and has no outcome; dropped when it has one.
+/// An online batch that was sent and has no outcome yet. It is dropped when the outcome comes.
 pub(crate) struct OnlineBatch {
     meter: Arc<Meter>,
     slots: u64,
     ended: Arc<Notify>,
 }
 
-/// Of one worker.
+/// The counters of one worker.
 #[derive(Default)]
 struct Meter {
-    /// 0 while it is away.
+    /// The worker's cores; 0 while it is away.
     cores: AtomicU64,
     /// When an online batch was last sent, ns; 0 before the first.
     sent: AtomicU64,
@@ -60,11 +60,12 @@ struct Window {
 /// Shortest window over which a share is computed.
 const WINDOW_NANOS: u64 = 500_000_000;
 
-/// Time without an online batch after which none is expected on a worker. Where queries come one a second by chance, one in
-/// 150 finds a worker that had none for so long.
+/// If no online batch has come for this long, none is expected on a worker. If queries come at random at one a second,
+/// one in 150 finds a worker that had none for so long.
 const QUIET_NANOS: u64 = 5_000_000_000;
 
-/// Longest wait of a job's query for online batches: on what they leave over time, jobs go on in any case.
+/// The longest wait of a job's query for online batches. After it the job goes on, on the capacity that online batches
+/// leave over time.
 const LONGEST_WAIT: Duration = Duration::from_millis(100);
 
 impl OnlineMeter {
@@ -76,7 +77,7 @@ impl OnlineMeter {
         }
     }
 
-    /// The workers that are up have so many cores from now on, by position.
+    /// Sets the cores of the workers that are up, by position.
     pub(crate) fn set_cores(&self, up: impl Iterator<Item = (DeviceIx, u16)>) {
         let mut workers = IndexVec::clone(&self.workers.load());
         for worker in workers.iter() {
@@ -91,11 +92,11 @@ impl OnlineMeter {
         self.workers.store(Arc::new(workers));
     }
 
-    /// Notes that an online batch is sent to a worker, of whose slots it occupies so many.
+    /// Notes that an online batch is sent to a worker and occupies this many of its slots.
     pub(crate) fn begin(&self, at: DeviceIx, slots: u16) -> Option<OnlineBatch> {
         let (slots, workers) = (u64::from(slots), self.workers.load());
         let meter = Arc::clone(workers.get(at)?);
-        // 0 stands for none.
+        // 0 means that none was sent.
         meter.sent.store(self.now().max(1), Ordering::Relaxed);
         meter.occupied.fetch_add(slots, Ordering::Relaxed);
         Some(OnlineBatch {
@@ -105,8 +106,8 @@ impl OnlineMeter {
         })
     }
 
-    /// Waits for moments until online batches leave room for one of a job on one of some workers, on one of all where none
-    /// is named.
+    /// Waits a moment until online batches leave room for a batch of a job on at least one of the workers `of`, or on
+    /// any worker if `of` is empty.
     pub(crate) async fn await_room(&self, of: &[DeviceIx]) {
         if self.has_room(of) {
             return;
@@ -129,14 +130,14 @@ impl OnlineMeter {
         room.reduce(|one, other| one || other).unwrap_or(true)
     }
 
-    /// Whether no online query is expected on one of some workers, on one of all where none is named.
+    /// Whether no online query is expected on at least one of the workers `of`, or on any worker if `of` is empty.
     pub(crate) fn is_quiet(&self, of: &[DeviceIx]) -> bool {
         let (now, workers) = (self.now(), self.workers.load());
         let quiet = up_among(&workers, of).map(|meter| meter.is_quiet(now));
         quiet.reduce(|one, other| one || other).unwrap_or(true)
     }
 
-    /// Counts a batch that occupied so many slots of a worker, in which `online` of `all` queries were online ones.
+    /// Counts a batch that occupied this many slots of a worker, and of whose `all` queries `online` were online ones.
     pub(crate) fn add(
         &self,
         (at, slots): (DeviceIx, u16),
@@ -150,7 +151,7 @@ impl OnlineMeter {
         };
         let total_us = timings.input_us + timings.exec_us + timings.output_us;
         let share = online as f64 / all.max(1) as f64;
-        // A worker that has fewer is occupied as a whole.
+        // A batch occupies all slots of a worker that has fewer.
         let cores = meter.cores.load(Ordering::Relaxed).max(1);
         let slots = u64::from(slots).clamp(1, cores) as f64;
         let count = |counter: &AtomicU64, nanos: f64| {
@@ -161,7 +162,7 @@ impl OnlineMeter {
         count(&meter.expected_nanos, expected as f64);
     }
 
-    /// Share of the device time of all workers in the last whole windows, 0 to 1.
+    /// The share of all workers' device time that online queries took in the last complete windows, 0 to 1.
     pub(crate) fn utilization(&self) -> f64 {
         let at = self.now();
         let (mut busy, mut cores) = (0.0, 0.0);
@@ -173,8 +174,8 @@ impl OnlineMeter {
         if cores > 0.0 { busy / cores } else { 0.0 }
     }
 
-    /// What was seen of that of some workers which online queries keep least busy; of all workers
-    /// where none is named.
+    /// The observation of the worker that online queries keep least busy, among the workers `of`, or among all workers
+    /// if `of` is empty.
     pub(crate) fn quietest(&self, of: &[DeviceIx]) -> Observation {
         let at = self.now();
         let workers = self.workers.load();
@@ -195,13 +196,13 @@ impl OnlineMeter {
         })
     }
 
-    /// Since the start, ns.
+    /// Time since the start, ns.
     fn now(&self) -> u64 {
         self.started.elapsed().as_nanos() as u64
     }
 }
 
-/// Those of some workers that are up; of all where none is named.
+/// Those of the workers `of` that are up; all workers that are up if `of` is empty.
 fn up_among<'a>(
     workers: &'a IndexVec<DeviceIx, Arc<Meter>>,
     of: &'a [DeviceIx],

@@ -1,4 +1,4 @@
-//! What a dispatcher shows of itself to those who watch the service.
+//! The metrics of a dispatcher.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -43,10 +43,10 @@ struct Loads {
     failed: u64,
 }
 
-/// Looks at a dispatcher when it is asked.
+/// Collects the metrics of a dispatcher when they are read.
 struct Look(Weak<Dispatcher>);
 
-/// A number of each application, by name.
+/// A name, and a number that each application has.
 type OfApplication = fn(&Totals) -> u64;
 
 const BY_APPLICATION: [(&str, &str, OfApplication); 3] = [
@@ -67,7 +67,7 @@ const BY_APPLICATION: [(&str, &str, OfApplication); 3] = [
     ),
 ];
 
-/// An amount of each variant, by name.
+/// A name, and an amount that each variant has.
 type OfPayer = fn(&Tally) -> f64;
 
 const BY_PAYER: [(&str, &str, OfPayer); 3] = [
@@ -89,7 +89,8 @@ const BY_PAYER: [(&str, &str, OfPayer); 3] = [
 ];
 
 impl Dispatcher {
-    /// Adds the dispatcher's metrics under `dispatcher_`. They end with the dispatcher.
+    /// Registers the dispatcher's metrics under the prefix `dispatcher_`. They end with the
+    /// dispatcher.
     pub fn register_metrics(self: &Arc<Self>, registry: &mut Registry) {
         let registry = registry.sub_registry_with_prefix("dispatcher");
         self.driver.sent().register(registry);
@@ -134,7 +135,7 @@ impl SendCounters {
             .ordered += 1;
     }
 
-    /// One failed.
+    /// A LOAD of a variant of this application failed.
     pub(crate) fn load_failed(&self, application: &ApplicationId) {
         self.loads
             .lock()
@@ -143,7 +144,7 @@ impl SendCounters {
             .failed += 1;
     }
 
-    /// Those of applications that are still there.
+    /// The counts of the applications that still exist.
     fn loads(&self, is_there: impl Fn(&ApplicationId) -> bool) -> BTreeMap<ApplicationId, Loads> {
         let mut loads = self.loads.lock();
         loads.retain(|application, _| is_there(application));
@@ -173,7 +174,7 @@ impl Collector for Look {
     }
 }
 
-/// How things stand.
+/// The current state.
 fn now(dispatcher: &Dispatcher, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
     let snapshot = dispatcher.snapshot.load();
     let loaded = snapshot.all().filter(|known| !known.workers.is_empty());
@@ -213,7 +214,7 @@ fn now(dispatcher: &Dispatcher, encoder: &mut DescriptorEncoder<'_>) -> fmt::Res
     Ok(())
 }
 
-/// What the batches of each variant took and cost.
+/// The device time and cost of each variant's batches.
 fn costs(dispatcher: &Dispatcher, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
     let snapshot = dispatcher.snapshot.load();
     let gauges = dispatcher.driver.gauges();
@@ -251,7 +252,7 @@ fn costs(dispatcher: &Dispatcher, encoder: &mut DescriptorEncoder<'_>) -> fmt::R
     ConstCounter::new(unattributed_usd).encode(unattributed)
 }
 
-/// A number of what was compared of a variant.
+/// A name, and a number of each variant's comparisons.
 type OfCompared = fn(&ComparisonCounts) -> u64;
 
 const COMPARED: [(&str, &str, OfCompared); 5] = [
@@ -303,7 +304,7 @@ fn agreement(dispatcher: &Dispatcher, encoder: &mut DescriptorEncoder<'_>) -> fm
     Ok(())
 }
 
-/// What is kept of answers, and what that saves.
+/// The size of the caches, and what they save.
 fn caches(dispatcher: &Dispatcher, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
     let caches = dispatcher.caches.figures();
     type Read = fn(&CacheFigures) -> u64;
@@ -335,7 +336,7 @@ fn caches(dispatcher: &Dispatcher, encoder: &mut DescriptorEncoder<'_>) -> fmt::
     Ok(())
 }
 
-/// A number of the loads of an application.
+/// A name, and a number of each application's loads.
 type OfLoads = fn(&Loads) -> u64;
 
 const BY_LOADS: [(&str, &str, OfLoads); 2] = [

@@ -1,4 +1,4 @@
-//! A query inside the scheduler, and what can become of it.
+//! A query inside the scheduler, and its possible outcomes.
 
 use std::{fmt, sync::Arc};
 
@@ -12,26 +12,26 @@ use crate::budget::Charge;
 
 /// A query waiting for its answer.
 pub(crate) struct Pending {
-    /// The controller's model: the ordinal of the variant.
+    /// The variant's ordinal, which is the controller's name of it.
     pub(crate) number: VariantIx,
     pub(crate) shape: Shape,
     pub(crate) variant: Arc<Variant>,
     pub(crate) inputs: Inputs,
     pub(crate) online: bool,
-    /// What its application was charged with; `None` for one without a budget.
+    /// What its application was charged; `None` for an application without a budget.
     pub(crate) charge: Option<Charge>,
     pub(crate) reply: oneshot::Sender<Reply>,
 }
 
 /// The inputs of a query.
 pub(crate) enum Inputs {
-    /// They go along with the batch.
+    /// They are sent with the batch.
     Here(Vec<NamedTensor>),
-    /// Whoever has them sends them to the worker once it is known which.
+    /// Their holder sends them to the worker once the worker is known.
     Held(Box<RemoteInputs>),
 }
 
-/// Inputs that are elsewhere, and what their holder is told once a batch goes out.
+/// Inputs that are elsewhere, and what their holder is told when a batch is sent.
 pub(crate) struct RemoteInputs {
     pub(crate) ticket: Ticket,
     pub(crate) holder: Arc<dyn Holder>,
@@ -40,10 +40,10 @@ pub(crate) struct RemoteInputs {
     pub(crate) explanation: Option<Explanation>,
 }
 
-/// What became of a pending query.
+/// The outcome of a pending query.
 pub(crate) type Reply = Result<Done, Refusal>;
 
-/// The outputs of one query; none where they went straight to the holder of the inputs.
+/// The outputs of one query. They are empty if they went straight to the holder of the inputs.
 pub(crate) struct Done {
     pub(crate) outputs: Vec<Tensor>,
     pub(crate) timings: BatchTimings,
@@ -61,19 +61,19 @@ pub(crate) enum Refusal {
 
 impl Pending {
     pub(crate) fn answer(self, reply: Reply) {
-        // A client that went away leaves nobody to answer.
+        // The receiver is gone if the client went away.
         drop(self.reply.send(reply));
     }
 
-    /// Whether nobody waits for the answer any more.
+    /// Whether nobody waits for the answer any longer.
     pub(crate) fn is_given_up(&self) -> bool {
         self.reply.is_closed()
     }
 }
 
 impl Inputs {
-    /// The query's part of a batch for `worker`, a second of whose slots costs `second_usd` US
-    /// dollars; a holder is told to send its inputs there.
+    /// The query's part of a batch for `worker`, where a second of the slots costs `second_usd` US
+    /// dollars. A holder is told to send its inputs to that worker.
     pub(crate) fn into_part(self, variant: &Variant, worker: &WorkerId, second_usd: f64) -> Part {
         match self {
             Self::Here(inputs) => Part::Inputs(inputs),

@@ -1,8 +1,8 @@
-//! Placing a query: once, or again when a worker could not do what it was to.
+//! Places a query, and places it again if the worker could not run it.
 //!
-//! A worker may unload a variant that a batch is on its way to, may be told to leave, or may be lost.
-//! None of that is the query's fault, so another placement is tried while its deadline allows one. A
-//! query whose runs lose their workers again and again may well be the reason: it is given up sooner.
+//! A worker may unload a variant while a batch for it is under way, may be told to leave, or may be lost. None of these
+//! is the query's fault, so the query is placed again while its deadline allows it. A query whose runs repeatedly lose
+//! their workers may be the cause, so it is given up sooner.
 
 use std::{
     sync::Arc,
@@ -25,47 +25,47 @@ use crate::{
     refusal::{refused, standing_by, unloadable, warming},
 };
 
-/// How often a query is placed at most.
+/// The most times that a query is placed.
 const PLACEMENTS: u32 = 5;
 
-/// How many of these may be lost with their worker or its engine.
+/// The most placements that may be lost with their worker or its engine.
 const LOSSES: u32 = 3;
 
-/// Longest wait for the news that an instance is gone before a query is placed again.
+/// The longest wait for the news that an instance is gone before a query is placed again.
 const NEWS_WAIT: Duration = Duration::from_millis(100);
 
 /// Where the inputs of a query are.
 pub(crate) enum Source {
     /// In this process.
     Here(Vec<NamedTensor>),
-    /// With whoever asks.
+    /// With the process that asks.
     Held {
         ticket: Ticket,
         holder: Arc<dyn Holder>,
     },
 }
 
-/// Whether another version answers a query in place of the one that ended with this error.
+/// Whether another version answers a query in place of one that ended with this error.
 pub(crate) type MayPassOn = fn(&QueryError, &Ask, &Source) -> bool;
 
 /// Why a query was not answered.
 pub(crate) struct Unanswered {
     pub(crate) error: QueryError,
-    /// Another version answers it, and counts it.
+    /// Whether another version answers and counts it.
     pub(crate) is_passed_on: bool,
 }
 
 /// What another placement has to wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Retry {
-    /// The feed, which tells of an unload a little later than the worker.
+    /// The feed, which reports an unload a little later than the worker does.
     AfterNews,
-    /// Nothing: the scheduler knows already.
+    /// Nothing, because the scheduler knows already.
     AtOnce,
 }
 
 impl Dispatcher {
-    /// Places a query until a worker has run it, and counts an online one among what is asked for.
+    /// Places a query until a worker has run it. Counts an online query as demand.
     pub(crate) async fn run_query(
         &self,
         ask: &Ask,
@@ -75,7 +75,7 @@ impl Dispatcher {
         ran.map_err(|unanswered| unanswered.error)
     }
 
-    /// The same of a query that is passed on where `may_pass_on` says so: it is not counted here.
+    /// Like [`Self::run_query`], but does not count a query that is passed on because `may_pass_on` allows it.
     pub(crate) async fn run_query_or(
         &self,
         ask: &Ask,
@@ -103,9 +103,9 @@ impl Dispatcher {
         source: &Source,
         offer: &mut Option<OfferedQuery<'_>>,
     ) -> Result<(Selection, Done), QueryError> {
-        // Why the last placement failed, where that says more than why there is no other.
+        // The error of the last placement, if it says more than the reason why there is no other placement.
         let mut cause: Option<QueryError> = None;
-        // The last placement whose worker or engine was lost.
+        // The error of the last placement whose worker or engine was lost.
         let mut lost: Option<QueryError> = None;
         let (mut placements, mut losses) = (0, 0);
         loop {
@@ -140,7 +140,7 @@ impl Dispatcher {
                 continue;
             }
             let Some(retry) = retry else {
-                // That a LOAD failed says less than that the engine was lost with this very query.
+                // If the engine was lost with this very query, that says more than a LOAD that failed.
                 let lost = lost.filter(|_| matches!(refusal, Refusal::Dropped(_)));
                 return Err(lost.unwrap_or_else(|| self.error(&chosen, &refusal, ask)));
             };
@@ -154,18 +154,18 @@ impl Dispatcher {
         }
     }
 
-    /// Whether who could answer was not reached yet, and may be now. Seldom, so that the futures of queries have no
-    /// room for it.
+    /// Waits for workers that were not reached yet, and returns whether another look may find one that can answer. This
+    /// is rare, so the future is boxed and takes no room in the futures of all queries.
     async fn is_reaching(&self, ask: &Ask) -> bool {
         Box::pin(self.gathering.wait(ask.deadline())).await
     }
 
-    /// Waits a little for an index newer than `revision`: a worker knows of an unload before the
-    /// feed has told the dispatcher, and the same choice would fail again.
+    /// Waits briefly for an index newer than `revision`. A worker knows of an unload before the feed has told the
+    /// dispatcher, so the same choice would fail again.
     async fn await_news(&self, revision: u64) {
         let mut revisions = self.revision.subscribe();
         let newer = revisions.wait_for(|now| *now != revision);
-        // Without news the next placement still may find another worker.
+        // Even without news the next placement may find another worker.
         drop(tokio::time::timeout(NEWS_WAIT, newer).await);
     }
 
@@ -204,7 +204,7 @@ impl Dispatcher {
         }
     }
 
-    /// Why a query was not answered.
+    /// The error of a query that was not answered.
     fn error(&self, chosen: &Selection, refusal: &Refusal, ask: &Ask) -> QueryError {
         match chosen.load {
             _ if !self.is_leading() && matches!(refusal, Refusal::Dropped(DropReason::Gone)) => {
@@ -215,7 +215,7 @@ impl Dispatcher {
         }
     }
 
-    /// Why a query whose variant had to be loaded was not answered.
+    /// The error of a query that was not answered and whose variant had to be loaded.
     fn cold(&self, known: &IndexedVariant, refusal: &Refusal, ask: &Ask) -> QueryError {
         match (refusal, self.driver.load_failure(known.ordinal)) {
             (Refusal::Dropped(DropReason::Gone), failure)
@@ -249,10 +249,10 @@ impl Source {
     }
 }
 
-/// Whether another placement may help, of a query whose variant had to be loaded or not.
+/// What another placement has to wait for, if one may help. `load` says whether the query's variant had to be loaded.
 fn retry(refusal: &Refusal, load: bool) -> Option<Retry> {
     match refusal {
-        // A LOAD that failed everywhere fails again.
+        // A LOAD that failed on every worker would fail again.
         Refusal::Dropped(DropReason::Gone) => (!load).then_some(Retry::AfterNews),
         Refusal::Dropped(_) => None,
         Refusal::Worker(error) => match error {
@@ -270,7 +270,7 @@ fn retry(refusal: &Refusal, load: bool) -> Option<Retry> {
     }
 }
 
-/// Whether nobody was found who could answer.
+/// Whether no worker was found that could answer.
 fn is_away(error: &QueryError) -> bool {
     error.code == Code::Unavailable
 }

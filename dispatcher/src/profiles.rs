@@ -1,17 +1,15 @@
 //! Measures variants on types of devices on which they were not registered.
 //!
-//! What is missing follows from what is published and from the types of the workers, so there is no
-//! list of work that could be lost: whoever leads looks, measures one variant on one type after the
-//! other, and stores each result in the registry before it publishes it. Until then the profile of the
-//! registration is what is expected there.
+//! The missing measurements follow from the published variants and from the types of the workers, so there is no list
+//! of work that could be lost. The leader looks for them, measures one variant on one type after the other, and stores
+//! each result in the registry before it publishes it. Until then the profile from the registration is used there.
 //!
-//! A variant is measured where it is loaded already, on a worker that has little to do: nothing is
-//! loaded or unloaded for it, so no memory is taken from others. Its batches are offline work, sent one
-//! at a time and only while the worker is idle enough; what a query may notice is that it waits for the
-//! end of one such batch. A worker that has more to do than that is asked again later; one that
-//! fails or dies costs the variant a growing pause, after which the next worker of the type is tried.
-//! Dominated variants keep their estimates: nobody loads them. So do variants with inputs of unknown
-//! size beside the batch, for which there is no typical query to be made up.
+//! A variant is measured where it is already loaded, on a worker that has little to do. Nothing is loaded or unloaded
+//! for it, so no memory is taken from others. Its batches are offline work. They are sent one at a time, and only while
+//! the worker is idle enough, so a query waits at most for the end of one such batch. A worker that has more to do is
+//! asked again later. A worker that fails or dies gives the variant a growing pause, after which the next worker of the
+//! type is tried. Dominated variants keep their estimates, because nobody loads them. Variants with inputs whose size
+//! beside the batch is unknown keep theirs too, because no typical query can be made up for them.
 
 mod measure;
 
@@ -31,13 +29,13 @@ use crate::{Dispatcher, snapshot::Snapshot};
 /// How variants are measured on further types of devices.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ProfileConfig {
-    /// A worker whose slots are busier than this, as a share, is left alone.
+    /// A worker whose slots are busier than this, as a share, is not used.
     pub quiet_utilization: f64,
     /// Time spent on each batch size.
     pub budget: Duration,
-    /// Pause after the first failure; doubles from there.
+    /// Pause after the first failure. It doubles with each further failure.
     pub back_off: Duration,
-    /// Longest pause after failures.
+    /// The longest pause after failures.
     pub longest_back_off: Duration,
 }
 
@@ -63,16 +61,16 @@ struct FailureRecord {
     at_ms: u64,
 }
 
-/// Why there is no profile.
+/// Why a measurement gave no profile.
 #[derive(Debug)]
 enum Trouble {
-    /// The worker has other things to do.
+    /// The worker has other work.
     Busy,
     /// Something went wrong.
     Failed(Failure),
 }
 
-/// Time between two looks when nothing changes.
+/// Time between two looks while nothing changes.
 const LOOK: Duration = Duration::from_secs(1);
 
 // === impl ProfileConfig ===
@@ -89,7 +87,7 @@ impl Default for ProfileConfig {
 }
 
 impl ProfileConfig {
-    /// Pause after so many failures in a row.
+    /// The pause after this many failures in a row.
     fn pause(&self, failures: u32) -> Duration {
         let doubled = 2u32.saturating_pow(failures.saturating_sub(1));
         self.back_off
@@ -101,7 +99,7 @@ impl ProfileConfig {
 // === impl ProfileService ===
 
 impl ProfileService {
-    /// For the variants that `dispatcher` knows.
+    /// Makes a service for the variants that `dispatcher` knows.
     pub fn new(
         config: ProfileConfig,
         dispatcher: Arc<Dispatcher>,
@@ -117,8 +115,8 @@ impl ProfileService {
         }
     }
 
-    /// Measures until `shutdown`, and only while `leading` holds. What is under way then is left and
-    /// begun again by whoever leads next.
+    /// Measures until `shutdown`, and only while `leading` is true. A measurement that is under way then is dropped,
+    /// and the next leader starts it again.
     pub async fn run_while(
         mut self,
         mut leading: watch::Receiver<bool>,
@@ -152,7 +150,7 @@ impl ProfileService {
         }
     }
 
-    /// What failed before this process led.
+    /// Reads the failures from before this process led.
     async fn recall(&mut self) {
         match self.registry.failed_profiles().await {
             Ok(failed) => {
@@ -166,7 +164,7 @@ impl ProfileService {
                 });
                 self.failed = failed.collect();
             }
-            // Pauses begin again.
+            // The pauses start from the shortest again.
             Err(error) => tracing::warn!(%error, "failures to measure cannot be read"),
         }
     }
@@ -207,12 +205,12 @@ impl ProfileService {
         }
     }
 
-    /// Stores which variants were taken out of batches, so that whoever leads later knows it.
+    /// Stores which variants were taken out of batches, so that a later leader knows it.
     async fn store_apart(&self) {
         let agreements = &self.dispatcher.agreements;
         for (id, reason) in agreements.apart() {
             let stored = match self.store_reason(&id, &reason).await {
-                // It was deleted, and must not come back by what was published of it.
+                // The variant was deleted. It must not reappear from an earlier publication.
                 Err(error) if is_gone(&error) => {
                     Ok(self.metadata.retire_variant(&id).await.map(drop))
                 }
@@ -220,7 +218,7 @@ impl ProfileService {
             };
             match stored {
                 Ok(Ok(())) => {}
-                // The next publication of everything has it.
+                // The next publication of all variants includes it.
                 Ok(Err(error)) => {
                     tracing::warn!(variant = %id, %error, "that queries run one at a time cannot be published");
                 }
@@ -264,14 +262,14 @@ impl ProfileService {
         let (rps, samples) = (profile.saturation_rps, profile.batches.len());
         tracing::info!(%variant, %device_type, rps, samples, "measured on a further type of device");
         if let Err(error) = self.show(variant).await? {
-            // The next publication of everything has it.
+            // The next publication of all variants includes it.
             tracing::warn!(%variant, %device_type, %error, "a profile cannot be published");
         }
         Ok(())
     }
 
-    /// Publishes a variant as the registry has it; once more where that changes at this moment. One that is deleted at
-    /// this moment must not come back by it.
+    /// Publishes a variant as the registry has it, and publishes it again if the registry's entry changes at this
+    /// moment. A variant that is deleted at this moment must not reappear.
     async fn show(
         &self,
         id: &VariantId,
@@ -293,7 +291,7 @@ impl ProfileService {
         }
     }
 
-    /// A variant as the registry has it, with what its application may use of the fleet.
+    /// The variant as the registry has it, with the part of the fleet that its application may use.
     async fn stored(&self, id: &VariantId) -> Result<Variant, sextant_registry::Error> {
         let variant = self.registry.variant(id).await?;
         let application = self.registry.application(&variant.application).await?;
@@ -325,7 +323,7 @@ impl ProfileService {
     }
 }
 
-/// Whether a variant was deleted, perhaps with its application.
+/// Whether a variant was deleted, possibly with its application.
 fn is_gone(error: &sextant_registry::Error) -> bool {
     matches!(
         error.code(),
@@ -333,12 +331,13 @@ fn is_gone(error: &sextant_registry::Error) -> bool {
     )
 }
 
-/// What was not measured where it is loaded, with the workers that have it.
+/// The measurements that are missing where the variants are loaded, with the workers that have them.
 fn missing(snapshot: &Snapshot) -> Vec<(MissingProfile, Vec<DeviceIx>)> {
     let mut found = Vec::new();
     for known in snapshot.all() {
         let variant = &known.variant;
-        // A dominated one, too, that a query has brought there: it answers others from then on.
+        // This includes a dominated variant that a query has had loaded there, because it answers other queries from
+        // then on.
         let loaded = known.hosts.iter().filter(|host| !host.workers.is_empty());
         let unmeasured = loaded.filter_map(|host| {
             let name = host.device_type.as_ref()?;
@@ -350,7 +349,7 @@ fn missing(snapshot: &Snapshot) -> Vec<(MissingProfile, Vec<DeviceIx>)> {
             is_missing.then(|| (missing(), host.workers.clone()))
         });
         let unmeasured: Vec<_> = unmeasured.collect();
-        // Made only for those of which something is missing: that is few of many.
+        // Computed only for variants with missing measurements, which are few.
         let is_measurable = || measure::inputs(variant, 1, &variant.profile.sizes.dims).is_some();
         if !unmeasured.is_empty() && is_measurable() {
             found.extend(unmeasured);

@@ -1,5 +1,4 @@
-//! The way of one query through the dispatcher: what is asked for, which variant answers it, and what
-//! the answer is made of.
+//! The way of one query through the dispatcher: its demand, the variant that answers it, and the parts of the answer.
 
 use std::{sync::Arc, time::Duration};
 
@@ -29,19 +28,19 @@ use crate::{
     versions::{Outcome, VersionRun},
 };
 
-/// What the selection came to.
+/// The result of the selection.
 pub(crate) struct Selection {
     pub(crate) known: Arc<IndexedVariant>,
-    /// Whether it has to be loaded first.
+    /// Whether the variant has to be loaded first.
     pub(crate) load: bool,
-    /// Counts it among the queries of its family.
+    /// Counts the query among those of its family.
     pub(crate) under_way: Option<InFlightGuard>,
-    /// What its application was charged with; `None` for one without a budget.
+    /// What its application was charged; `None` for an application without a budget.
     pub(crate) charge: Option<Charge>,
     pub(crate) explanation: Option<Explanation>,
 }
 
-/// Why nothing is found under `route`: there is nothing, or nothing is known yet.
+/// The error if nothing is found under `route`: nothing exists there, or nothing is known yet.
 fn missing(snapshot: &Snapshot, route: &Route) -> QueryError {
     match snapshot.is_read {
         true => QueryError::not_found(route),
@@ -50,7 +49,7 @@ fn missing(snapshot: &Snapshot, route: &Route) -> QueryError {
 }
 
 impl Dispatcher {
-    /// Answers one query; online ones are what offline jobs make room for.
+    /// Answers one query. Offline jobs make room for online queries.
     pub(crate) async fn answer(&self, query: Query) -> Result<Answer, QueryError> {
         check(&query.targets)?;
         let Query {
@@ -91,7 +90,7 @@ impl Dispatcher {
             arrived,
         };
         if offline {
-            // Boxed, as below.
+            // Boxed for the reason given below.
             Box::pin(self.make_way(&ask.route)).await;
         }
         let (draw, shadow) = match offline {
@@ -99,10 +98,10 @@ impl Dispatcher {
             true => (None, None),
         };
         let cache = (!offline).then(|| self.cache_of(&ask)).flatten();
-        // A version that is tried answers, or runs once more, what falls to it.
+        // Queries that fall to a canary or shadow go to it instead.
         let cache = cache.filter(|_| shadow.is_none() && !self.tries_canary(&ask));
         if let Some(cache) = cache {
-            // Boxed: what is large on the way of some queries is not moved on that of all.
+            // Boxed, so that large values that only some queries need are not moved for all queries.
             return Box::pin(self.answer_by(&cache, &ask, inputs)).await;
         }
         let kept = (draw.is_some() || shadow.is_some()).then(|| inputs.clone());
@@ -112,7 +111,7 @@ impl Dispatcher {
         if let Some(inputs) = kept {
             let missed = self.agreements.offer(Sample {
                 draw,
-                // What another version has answered says nothing of the current one.
+                // The answer of another version says nothing about the current one.
                 shadow: shadow.filter(|_| self.is_current(&chosen.known)),
                 known: Arc::clone(&chosen.known),
                 rows: ask.rows,
@@ -128,13 +127,13 @@ impl Dispatcher {
         Ok(self.compose(chosen, done, ran.ask.as_ref().unwrap_or(&ask)))
     }
 
-    /// Has a query of a job wait for moments while online batches run where it would run as well.
+    /// Has a query of a job wait briefly while online batches run where it would run.
     async fn make_way(&self, route: &Route) {
         let workers = self.loaded_on(route);
         self.online.await_room(&workers).await;
     }
 
-    /// Hands the signature of what `route` addresses to `read`, without copying it.
+    /// Passes the signature of what `route` addresses to `read`, without copying it.
     fn with_signature<T>(
         &self,
         route: &Route,
@@ -149,7 +148,7 @@ impl Dispatcher {
         signature.map(read).ok_or_else(|| missing(&snapshot, route))
     }
 
-    /// What answers a query: within its latency target, else within its patience.
+    /// Chooses what answers a query: within its latency target, else within its patience.
     pub(crate) fn choose(&self, ask: &Ask) -> Result<Selection, QueryError> {
         if !self.is_leading() {
             return Err(standing_by());
@@ -187,8 +186,8 @@ impl Dispatcher {
         }
     }
 
-    /// A query that names a variant is answered by no other one: what the variant's accuracy or cost
-    /// can never meet is refused at once.
+    /// Chooses for a query that names a variant. No other variant may answer it, so it is refused at once if the
+    /// variant can never meet its targets of accuracy or cost.
     fn choose_named(
         &self,
         snapshot: &Snapshot,
@@ -296,8 +295,7 @@ impl Dispatcher {
         }
     }
 
-    /// The member of a family that takes a query instead of `chosen`: one that meets the targets as
-    /// well.
+    /// The member of a family that takes a query in place of `chosen`. It must meet the targets as well.
     fn assign(
         &self,
         family: &Family,
@@ -320,12 +318,12 @@ impl Dispatcher {
         assigned.ordinal
     }
 
-    /// Queries that wait for a batch, over all variants.
+    /// The number of queries that wait for a batch, over all variants.
     pub fn waiting(&self) -> usize {
         self.driver.waiting()
     }
 
-    /// Positions of the workers on which the variant of a route is loaded; none for other routes.
+    /// Positions of the workers on which the variant of a route is loaded; empty for other routes.
     pub(crate) fn loaded_on(&self, route: &Route) -> Vec<DeviceIx> {
         let snapshot = self.snapshot.load();
         match route {
@@ -342,7 +340,7 @@ impl Dispatcher {
         self.snapshot.load().is_loaded(route)
     }
 
-    /// On how many workers a variant answers now.
+    /// The number of workers on which a variant answers now.
     pub fn serving(&self, variant: &VariantId) -> usize {
         let snapshot = self.snapshot.load();
         snapshot.variant(variant).map_or(0, |known| known.serving())
@@ -395,7 +393,7 @@ impl Dispatcher {
     }
 }
 
-/// Whether a query may have been refused for want of time.
+/// Whether a query may have been refused for lack of time.
 pub(crate) fn is_for_time(error: &QueryError) -> bool {
     matches!(
         error.code,
@@ -460,8 +458,8 @@ impl Dispatch for Dispatcher {
     }
 }
 
-/// Whether what is refused as infeasible could have been done when the query arrived: it has waited
-/// too long, for a leader or for earlier placements.
+/// Whether a query that is refused as infeasible was feasible when it arrived. It has then waited too long, for a
+/// leader or for earlier placements.
 fn is_overdue(
     refusal: &Decision,
     index: &Index,
@@ -470,7 +468,7 @@ fn is_overdue(
     load: &LiveLoad<'_>,
 ) -> bool {
     let is_infeasible = |decision: &Decision| matches!(decision, Decision::Infeasible { .. });
-    // The target as it was asked: what is left of it says nothing of one that was never in reach.
+    // The original target is used: the remainder of it says nothing about a target that was never feasible.
     let on_arrival = Demand {
         latency_ms: ask.targets.latency_ms.unwrap_or(f64::INFINITY),
         ..*demand

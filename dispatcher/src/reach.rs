@@ -5,19 +5,19 @@ use sextant_types::{Accuracy, AccuracyKind, LeastQuality, Quality};
 
 use crate::live_load::LiveLoad;
 
-/// The best that is registered, of each thing that is asked for, for a query of these rows.
+/// The best registered value of each target, for a query of this many rows.
 struct BestOffer {
     latency_ms: f64,
     cost_per_1k_usd: f64,
 }
 
-/// Greatest rows of one query; 0 where nothing is registered.
+/// The most rows of one query; 0 if nothing is registered.
 pub(crate) fn most_rows(index: &Index) -> u32 {
     let rows = index.entries().iter().map(|entry| entry.max_rows);
     rows.max().unwrap_or(0)
 }
 
-/// Why nothing meets the targets, in one sentence with the numbers that could be met.
+/// Says in one sentence why nothing meets the targets, with the figures that could be met.
 pub(crate) fn sentence(index: &Index, demand: &Demand, load: &LiveLoad<'_>) -> String {
     let fits = |entry: &&Entry| entry.max_rows >= demand.rows;
     let all = best(index.entries().iter().filter(fits), demand, load);
@@ -44,7 +44,8 @@ pub(crate) fn sentence(index: &Index, demand: &Demand, load: &LiveLoad<'_>) -> S
     format!("no registered variant can meet the targets ({reasons}); the closest ones are listed")
 }
 
-/// Each target can be met, and no variant meets all: what one has to give for another.
+/// The reasons if each target can be met and no variant meets all: the best latency and quality among the variants that
+/// meet the other targets.
 fn together(index: &Index, demand: &Demand, load: &LiveLoad<'_>) -> Vec<String> {
     let fits = |entry: &&Entry| entry.max_rows >= demand.rows;
     let is_good = |entry: &&Entry| demand.least_quality.is_met_by(entry.quality());
@@ -85,7 +86,7 @@ fn best<'a>(
     })
 }
 
-/// The figures of the entry that comes nearest to what is asked of its quality; `None` of nothing.
+/// The figures of the entry that comes nearest to the demanded quality; `None` if there are no entries.
 fn best_quality<'a>(
     entries: impl Iterator<Item = &'a Entry>,
     demand: &Demand,
@@ -97,7 +98,7 @@ fn best_quality<'a>(
     nearest(each, least)
 }
 
-/// The figures of what comes nearest to what is asked of quality. What is measured against labels goes first.
+/// The figures of the nearest to the demanded quality. Accuracy measured against labels goes before agreement.
 pub(crate) fn nearest<'a>(
     measured: impl Iterator<Item = (Quality, &'a Accuracy)>,
     least: &LeastQuality,
@@ -113,7 +114,7 @@ pub(crate) fn nearest<'a>(
     Some(self::measured(accuracy, quality, least))
 }
 
-/// What was measured beside what it is compared by, and how many records would make it enough.
+/// The measured value beside the value that is compared, and the number of records that would make it sufficient.
 pub(crate) fn measured(accuracy: &Accuracy, quality: Quality, least: &LeastQuality) -> String {
     match (quality, accuracy.kind) {
         (Quality::Accuracy(_), _) => accuracy_in_words(accuracy, least.accuracy),
@@ -144,7 +145,7 @@ fn accuracy_in_words(accuracy: &Accuracy, least: f64) -> String {
     }
 }
 
-/// Four digits that count.
+/// The value with four significant digits.
 fn short(value: f64) -> String {
     if value == 0.0 || !value.is_finite() {
         return value.to_string();
@@ -197,7 +198,7 @@ mod tests {
         let wanted = "best accuracy here: 0.955 measured, sure of 0.8901 with 89 records; about 410 records of the \
                       same would do";
         assert_eq!(told(&of, least), wanted);
-        // No number of records makes more of it than it is.
+        // The value itself is too low, so no number of records makes it sufficient.
         let more = LeastQuality::new(Some(0.96), None);
         assert!(!told(&of, more).contains("would do"));
         let error = figure(Metric::MeanAbsoluteError, 0.2, 0.25);

@@ -10,17 +10,16 @@ use sextant_types::Code;
 
 use crate::{ask::Ask, explain::candidate, live_load::LiveLoad, pending::Refusal, reach};
 
-/// When a query that met a dispatcher which does not lead may be tried again, ms: once another has
-/// been elected.
+/// When a client may retry a query at a dispatcher that does not lead, ms: by then another dispatcher has been elected.
 const STAND_BY_RETRY_MS: f64 = 500.0;
 
-/// This dispatcher does not lead: another one takes queries.
+/// This dispatcher does not lead; another one takes queries.
 pub(crate) fn standing_by() -> QueryError {
     let message = "this dispatcher stands by for the one that leads; try again";
     QueryError::new(Code::Unavailable, message).retry_after_ms(STAND_BY_RETRY_MS)
 }
 
-/// This dispatcher has not read yet what is registered.
+/// This dispatcher has not yet read what is registered.
 pub(crate) fn uninformed() -> QueryError {
     let message = "the dispatcher starts and has not read yet what is registered; try again";
     QueryError::new(Code::Unavailable, message).retry_after_ms(STAND_BY_RETRY_MS)
@@ -35,7 +34,7 @@ pub(crate) fn overdue(waited: Duration) -> QueryError {
     QueryError::new(Code::DeadlineExceeded, message)
 }
 
-/// No engine takes inputs so long.
+/// No engine takes inputs of this length.
 pub(crate) fn too_long(longest: u64) -> QueryError {
     let message = format!(
         "the inputs are too long: the registered variants take at most `{longest}` in each dynamic \
@@ -51,7 +50,7 @@ pub(crate) fn refuse(
     load: &LiveLoad<'_>,
 ) -> QueryError {
     match decision {
-        // Nobody knows when a worker is free that cannot be reached.
+        // The worker cannot be reached, so nobody knows when it will be free.
         Decision::Busy { wait_ms, ordinal } if !wait_ms.is_finite() => {
             match load.snapshot.known(*ordinal) {
                 Some(known) => unreached(known),
@@ -101,7 +100,7 @@ pub(crate) fn refuse(
     }
 }
 
-/// The variant that the query names is not good or not cheap enough.
+/// The variant that the query names is not accurate enough or not cheap enough.
 pub(crate) fn unsuited(known: &IndexedVariant, demand: &Demand, load: &LiveLoad<'_>) -> QueryError {
     let entry = known.entry(load.extent);
     let id = &known.variant.id;
@@ -121,7 +120,7 @@ pub(crate) fn unsuited(known: &IndexedVariant, demand: &Demand, load: &LiveLoad<
     error
 }
 
-/// How far a candidate misses the targets by the figures that are shown of it: the sum of the relative misses.
+/// How far a candidate misses the targets, by the figures that the client sees: the sum of the relative misses.
 fn miss((entry, of): &(&Entry, Candidate), demand: &Demand) -> f64 {
     let relative = |excess: f64, target: f64| match target.is_finite() {
         true => (excess / target.abs().max(1e-9)).max(0.0),
@@ -135,11 +134,12 @@ fn miss((entry, of): &(&Entry, Candidate), demand: &Demand) -> f64 {
         )
 }
 
-/// A worker that can load it may come, and a load that failed is tried again after a pause, ms.
+/// Retry time if no worker can load the variant, ms. A worker that can may come, and a failed load is tried again after
+/// a pause.
 const UNLOADABLE_RETRY_MS: f64 = 1000.0;
 
-/// No worker can load the variant: for this reason, if a load has failed. So many workers of the fleet cannot be
-/// reached, whatever they could.
+/// No worker can load the variant; the reason is given if a load has failed. `unreached` workers of the fleet cannot be
+/// reached, so it is unknown what they could load.
 pub(crate) fn unloadable(
     known: &IndexedVariant,
     failure: Option<String>,
@@ -163,7 +163,7 @@ pub(crate) fn unloadable(
     QueryError::new(Code::Unavailable, message).retry_after_ms(UNLOADABLE_RETRY_MS)
 }
 
-/// The variant is loaded where nothing can be sent at the moment.
+/// The variant is loaded only where nothing can be sent at the moment.
 fn unreached(known: &IndexedVariant) -> QueryError {
     let id = &known.variant.id;
     let message = format!("no worker that has variant `{id}` can be reached; try again");

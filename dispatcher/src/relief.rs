@@ -1,4 +1,4 @@
-//! Relieves workers that something else slows down: their threads change cores, or variants change
+//! Relieves workers that something else slows down: their threads move to other cores, or variants move to other
 //! workers ([`sextant_health::interference`]).
 
 use std::{collections::BTreeMap, sync::Arc, time::Instant};
@@ -9,11 +9,10 @@ use sextant_health::interference::{Mitigation, Order, Place};
 use crate::driver::Driver;
 use sextant_types::index::DeviceIx;
 
-/// What workers have said: their position, the life in which they were asked, and whether they keep to
-/// other cores now.
+/// The workers' answers: the position, the life in which the worker was asked, and whether it now keeps to other cores.
 type Answers = Arc<Mutex<Vec<(DeviceIx, u64, bool)>>>;
 
-/// Remembers what was done for which worker.
+/// Remembers what was done for each worker.
 pub(crate) struct Reliever {
     relief: Mitigation,
     began: Instant,
@@ -32,8 +31,8 @@ impl Reliever {
         }
     }
 
-    /// Carries out what is due now. `places` are the workers that may be used, by position; `incarnations` are
-    /// their current incarnations. Must be called within a runtime.
+    /// Carries out what is due now. `places` are the workers that may be used, by position. `incarnations` are their
+    /// current incarnations. Must be called within a runtime.
     pub(crate) fn look(
         &mut self,
         driver: &Arc<Driver>,

@@ -47,33 +47,33 @@ pub struct Service {
     token: Token,
 }
 
-/// Tells the driver and the queries what the metadata store says, and knows what it has told them.
+/// Reports to the driver and the queries what the metadata store says, and remembers what it has reported.
 struct Updater {
     dispatcher: Arc<Dispatcher>,
     interner: Interner,
     kinds: Kinds,
-    /// By position: the life in which the controller takes the worker to be up, and its kind.
+    /// By position: the life in which the controller believes that the worker is up, and its kind.
     up: IndexVec<DeviceIx, Option<(u64, KindIx)>>,
-    /// The (worker, variant) pairs of which the driver was told.
+    /// The (worker, variant) pairs that were reported to the driver.
     loaded: BTreeSet<(DeviceIx, VariantIx)>,
-    /// By variant: what the driver was told of it, and the workers that were there then.
+    /// By variant: what was reported to the driver.
     published: BTreeMap<VariantIx, PublishedVariant>,
     beside: PublicationContext,
-    /// What is desired loaded, as the driver was told.
+    /// What is desired to be loaded, as it was reported to the driver.
     desired: Option<(Vec<(VariantIx, placement::DesiredPlacement)>, Nanos)>,
-    /// What is published no more and was found loaded.
+    /// Variants that are no longer published and were found loaded.
     strays: Strays,
-    /// What was last said about device types.
+    /// The last warnings about device types.
     warnings: Vec<HardwareWarning>,
     reliever: Reliever,
     leavers: Leavers,
 }
 
-/// What is published no more and is loaded, by position and variant.
+/// Variants that are loaded but no longer published, by position and variant.
 type Strays = BTreeSet<(DeviceIx, VariantId)>;
 
-/// What a publication has found beside the variants: position, life and kind of each worker that is present, what is up,
-/// and what plans have.
+/// What a publication depends on beside the variants: the position, life and kind of each worker that is present, the
+/// workers that are up, and the planned batches.
 #[derive(Default, PartialEq)]
 struct PublicationContext {
     present: Vec<(DeviceIx, u64, KindIx)>,
@@ -117,8 +117,7 @@ impl Service {
         }
     }
 
-    /// Tells what is asked for under this token, as [`sextant_fleet::Leadership`] gives it; not while
-    /// there is none.
+    /// Publishes the demand under this token, as [`sextant_fleet::Leadership`] gives it, and only while there is one.
     pub fn led_by(self, token: Token) -> Self {
         Self { token, ..self }
     }
@@ -168,7 +167,7 @@ impl Service {
 }
 
 impl Updater {
-    /// Builds the new index, tells the scheduler what came and went, then lets queries see it.
+    /// Builds the new index, tells the scheduler what has changed, then shows the index to queries.
     fn publish(&mut self, view: &View) {
         let driver = Arc::clone(&self.dispatcher.driver);
         let leads = driver.leads();
@@ -249,7 +248,7 @@ impl Updater {
         self.reliever.look(&driver, &places, lives);
     }
 
-    /// Says once what does not fit together.
+    /// Logs once each warning about device types that contradict each other.
     fn warn(&mut self, types: &DeviceTypes) {
         for warning in &types.warnings {
             if !self.warnings.contains(warning) {
@@ -259,7 +258,7 @@ impl Updater {
         self.warnings.clone_from(&types.warnings);
     }
 
-    /// The families of the variants; what they have learnt is kept.
+    /// The families of the variants. They keep what they have learnt.
     fn families(&self, snapshot: &Snapshot, present: &[Present]) -> Families {
         let Some(choice) = self.dispatcher.config.parallelism else {
             return Families::default();
@@ -287,7 +286,7 @@ impl Updater {
                     driver.on_worker_kind(at, kind);
                 }
                 (_, life) => {
-                    // A worker that comes back has nothing until that is told again.
+                    // A worker that comes back has nothing loaded until it is reported again.
                     self.loaded.retain(|(on, _)| *on != at);
                     self.strays.retain(|(on, _)| *on != at);
                     match life {
@@ -299,8 +298,8 @@ impl Updater {
         }
     }
 
-    /// Tells what is loaded where. What is retired is there until the controller has had it unloaded, once nothing of it
-    /// waits or runs.
+    /// Reports which variants are loaded where. A retired variant counts as loaded until the controller has had it
+    /// unloaded, once none of its queries waits or runs.
     fn tell_of_instances(&mut self, driver: &Driver, snapshot: &Snapshot, strays: &Strays) {
         let mut loaded = BTreeSet::new();
         for known in snapshot.all() {
@@ -321,7 +320,7 @@ impl Updater {
         self.loaded = loaded;
     }
 
-    /// Has what is published no more, and was not known when it was, unloaded.
+    /// Has variants unloaded that are no longer published and that the dispatcher did not know while they were.
     fn tell_of_strays(&mut self, driver: &Driver, strays: Strays) {
         for (at, variant) in strays.difference(&self.strays) {
             if self.told(driver, variant).is_none() {
@@ -332,14 +331,14 @@ impl Updater {
         self.strays = strays;
     }
 
-    /// The number of a variant of which the driver was told.
+    /// The number of a variant that was reported to the driver.
     fn told(&self, driver: &Driver, variant: &VariantId) -> Option<VariantIx> {
         let number = self.interner.number(variant);
         number.filter(|number| driver.knows(*number))
     }
 
-    /// Tells what the autoscaler wants loaded: where there is not room for all, first what is needed,
-    /// and the smallest first.
+    /// Reports what the autoscaler wants loaded. If there is not room for all, needed variants go first, and smaller
+    /// ones before larger ones.
     fn tell_of_desired(&mut self, driver: &Driver, view: &View, snapshot: &Snapshot) {
         let Some(desired) = &view.desired else { return };
         let list = sextant_picture::in_order(&desired.variants, snapshot);
@@ -351,7 +350,8 @@ impl Updater {
         }
     }
 
-    /// Tells of variants that are new, changed or retired, of workers that can load them, and of how large their batches may be.
+    /// Reports variants that are new, changed or retired, the kinds of workers that can load them, and the largest
+    /// batches.
     fn tell_of_publications(
         &mut self,
         driver: &Driver,
@@ -400,7 +400,7 @@ impl Updater {
     }
 }
 
-/// A batch of a variant that is of no family any more occupies as many slots as it has threads.
+/// A batch of a variant that no longer belongs to a family occupies as many slots as the variant has threads.
 fn release_slots(driver: &Driver, snapshot: &Snapshot) {
     for known in snapshot.all() {
         let threads = known.variant.spec.threads.max(1);
@@ -412,7 +412,7 @@ fn release_slots(driver: &Driver, snapshot: &Snapshot) {
     }
 }
 
-/// What usable workers serve that is published no more.
+/// What usable workers serve although it is no longer published.
 fn strays(view: &View, usable: &[&Present]) -> Strays {
     let positions: BTreeMap<&WorkerId, DeviceIx> =
         usable.iter().map(|one| (&one.id, one.at)).collect();
@@ -426,7 +426,7 @@ fn strays(view: &View, usable: &[&Present]) -> Strays {
     strays
 }
 
-/// What the devices of the workers cost, by position.
+/// The prices of the workers' devices, by position.
 fn tariffs(present: &[Present], types: &DeviceTypes) -> IndexVec<DeviceIx, Option<Arc<Tariff>>> {
     let mut tariffs = IndexVec::default();
     for one in present {
@@ -440,7 +440,7 @@ fn tariffs(present: &[Present], types: &DeviceTypes) -> IndexVec<DeviceIx, Optio
 // === impl PublishedVariant ===
 
 impl PublishedVariant {
-    /// `up` tells the kinds that workers have until the driver is told otherwise.
+    /// `up` gives the kinds of the workers, as the driver was last told.
     fn of(
         known: &Arc<IndexedVariant>,
         (present, desired): (&[Present], Option<&DesiredState>),
@@ -462,7 +462,7 @@ impl PublishedVariant {
         }
     }
 
-    /// Whether the queue and the pages of another telling are the same.
+    /// Whether the queue and the pages are the same as in another report.
     fn is_same(&self, other: &Self) -> bool {
         let (one, other_one) = (&self.known.variant, &other.known.variant);
         Arc::ptr_eq(one, other_one) && self.page_bytes == other.page_bytes

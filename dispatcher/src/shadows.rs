@@ -1,9 +1,9 @@
-//! What shadows have answered, kept until feedback says what it is worth.
+//! The answers of shadows, kept until feedback says what they are worth.
 //!
-//! The token of the current version's answer has a number, and a shadow's answer to the same query is kept under it: so a label
-//! that comes for the one says what the other would have been worth, row by row. Answers wait here for the next look and
-//! are then written into the registry together. Where more come than are written, the others are left out: a trial takes
-//! longer for it, and is as right.
+//! The token of the current version's answer has a number, and the shadow's answer to the same query is kept under the
+//! same number. A label for the one answer therefore scores the other as well, row by row. Answers wait here until the
+//! next look and are then written into the registry together. If more come than can be written, the excess is dropped:
+//! the trial takes longer and remains correct.
 
 use std::{collections::VecDeque, future::Future, pin::pin, sync::Arc, time::Duration};
 
@@ -16,23 +16,23 @@ use tokio::sync::watch;
 
 use crate::{Dispatcher, agreement::Sample};
 
-/// Answers that wait at most.
+/// The most answers that wait.
 const MOST_WAITING: usize = 4096;
 
-/// Answers that are kept at most: some tens of bytes each.
+/// The most answers that are kept, of some tens of bytes each.
 const MOST_KEPT: u64 = 200_000;
 
 /// Time between two looks.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// Looks between two removals of what is too old.
+/// Looks between two removals of old answers.
 const LOOKS_PER_REMOVAL: u32 = 120;
 
 /// Answers of shadows that are not written yet.
 #[derive(Default)]
 pub(crate) struct Shadows(Mutex<VecDeque<ShadowAnswer>>);
 
-/// Writes what shadows have answered while the dispatcher leads.
+/// Writes the answers of shadows while the dispatcher leads.
 pub struct ShadowService {
     dispatcher: Arc<Dispatcher>,
     registry: Registry,
@@ -41,7 +41,7 @@ pub struct ShadowService {
 // === impl Shadows ===
 
 impl Shadows {
-    /// Takes what a shadow has answered to a query, where feedback on it may come and can be scored.
+    /// Takes a shadow's answer to a query, if feedback on it may come and can be scored.
     pub(crate) fn note(
         &self,
         (model, variant): (&ModelId, &Variant),
@@ -71,7 +71,7 @@ impl Shadows {
         self.0.lock().drain(..).collect()
     }
 
-    /// Puts back what could not be written, as far as there is room.
+    /// Puts back answers that could not be written, as far as there is room.
     fn put_back(&self, answers: Vec<ShadowAnswer>) {
         let mut waiting = self.0.lock();
         let room = MOST_WAITING.saturating_sub(waiting.len());
@@ -84,7 +84,7 @@ impl Shadows {
 // === impl ShadowService ===
 
 impl ShadowService {
-    /// For the shadows of `dispatcher`.
+    /// Makes a service for the shadows of `dispatcher`.
     pub fn new(dispatcher: Arc<Dispatcher>, registry: Registry) -> Self {
         Self {
             dispatcher,
@@ -92,7 +92,7 @@ impl ShadowService {
         }
     }
 
-    /// Writes until `shutdown`, and only while `leading` holds.
+    /// Writes until `shutdown`, and only while `leading` is true.
     pub async fn run_while(
         self,
         mut leading: watch::Receiver<bool>,

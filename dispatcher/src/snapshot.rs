@@ -1,4 +1,4 @@
-//! The picture of the fleet at one moment, and what the dispatcher keeps with it.
+//! The state of the fleet at one moment, and what the dispatcher keeps with it.
 
 use std::{collections::BTreeMap, ops::Deref, sync::Arc};
 
@@ -8,22 +8,23 @@ use sextant_types::index::ApplicationIx;
 
 use crate::{budget::Account, clock::Clock, families::Families};
 
-/// See the module.
+/// The state of the fleet at one moment.
 #[derive(Default)]
 pub(crate) struct Snapshot {
     pub(crate) picture: sextant_picture::Snapshot,
     pub(crate) accounts: Accounts,
-    /// Variants among which the number of threads is chosen by load.
+    /// Groups of variants whose number of threads is chosen by load.
     pub(crate) families: Families,
-    /// Whether it is of a view of the metadata store; before the first one nothing is known of what is registered.
+    /// Whether it was built from a view of the metadata store. Before the first view nothing is known of what is
+    /// registered.
     pub(crate) is_read: bool,
-    /// Whether a worker is there that stays, or pools bring workers.
+    /// Whether a worker is present that stays, or a pool starts workers.
     pub(crate) has_workers: bool,
-    /// Workers of the fleet that cannot be reached.
+    /// The number of workers of the fleet that cannot be reached.
     pub(crate) unreached: usize,
 }
 
-/// The accounts of the applications that have a budget, kept over snapshots.
+/// The accounts of the applications that have a budget. They are kept from one snapshot to the next.
 #[derive(Clone, Default)]
 pub(crate) struct Accounts(BTreeMap<ApplicationIx, Arc<Account>>);
 
@@ -47,7 +48,7 @@ impl Snapshot {
 // === impl Accounts ===
 
 impl Accounts {
-    /// Those of the published variants.
+    /// The accounts of the applications of the published variants.
     pub(crate) fn of(view: &View, before: &Self, interner: &mut Interner, clock: Clock) -> Self {
         let mut accounts: BTreeMap<ApplicationIx, Arc<Account>> = BTreeMap::new();
         for variant in view.variants.values() {
@@ -55,7 +56,7 @@ impl Accounts {
                 continue;
             };
             let number = interner.application(&variant.application);
-            // While a change is being published, the first of an application's variants has it.
+            // While a change is being published, the first variant of an application decides.
             let known = before.0.get(&number);
             accounts.entry(number).or_insert_with(|| match known {
                 Some(known) if known.budget_per_hour_usd() == budget => Arc::clone(known),

@@ -1,16 +1,16 @@
-//! Which version of a model answers a query, and what those that are tried have done.
+//! Which version of a model answers a query, and the results of the versions that are tried.
 //!
-//! One version of a name is current and answers. Beside it
+//! One version of a name is current and answers. Others may take part:
 //!
-//! - a *canary* answers a share of the queries. A query is its business where the query's number falls into the share: the
-//!   number is that of the key which the client sent along, so that a key keeps its version, or else one by chance. The
-//!   canary answers only what it can answer at once; whatever goes wrong with it, the current version answers in its place
-//!   while there is time.
-//! - the version whose place the current one has taken, *outgoing*, answers what the current one would have to be loaded for
-//!   first: so nothing is broken before the new is made. It does so for [`KEPT_MS`] behind a switch, as long as it is
-//!   loaded.
-//! - a *shadow* runs a share of what the current version has answered once more, where a worker has nothing else to do
-//!   ([`agreement`](crate::agreement)). Nobody waits for that.
+//! - A *canary* answers a share of the queries. It gets a query if the query's number falls into the share. The number
+//!   comes from the key that the client sent, so that a key keeps its version, or is random if there is no key. The
+//!   canary answers only queries that it can answer at once. If anything goes wrong with it, the current version
+//!   answers in its place while there is time.
+//! - An *outgoing* version is the one that the current version has replaced. It answers queries for which the current
+//!   version would have to be loaded first, so the switch interrupts nothing. It does so for [`KEPT_MS`] after a
+//!   switch, as long as it is loaded.
+//! - A *shadow* runs a share of the queries that the current version has answered once more, on a worker that has
+//!   nothing else to do ([`agreement`](crate::agreement)). Nobody waits for it.
 
 use std::{
     collections::BTreeMap,
@@ -32,22 +32,23 @@ use crate::{
     snapshot::Snapshot,
 };
 
-/// For so long behind a switch the version before it may answer, milliseconds.
+/// How long after a switch the version before it may answer, milliseconds.
 const KEPT_MS: u64 = 10 * 60 * 1000;
 
-/// What the versions that are tried have done, and the current ones beside them, since this dispatcher began to lead.
+/// The results of the versions that are tried and of the current versions beside them, since this dispatcher began to
+/// lead.
 #[derive(Default)]
 pub(crate) struct Trials {
-    /// Numbers for queries that bring none.
+    /// Numbers for queries that come without a key.
     queries: AtomicU64,
     rows: Mutex<BTreeMap<ModelId, TrialRow>>,
 }
 
-/// What a query that was run as one of a version has come to.
+/// The result of a query that was run on a version.
 pub(crate) struct VersionRun {
     pub(crate) chosen: Selection,
     pub(crate) done: Done,
-    /// What was asked of the version, where that is not what the query says itself.
+    /// The query as it was put to the version, if it differs from the original query.
     pub(crate) ask: Option<Ask>,
 }
 
@@ -61,15 +62,15 @@ struct OtherVersions {
 #[derive(Clone)]
 struct OtherVersion {
     id: ModelId,
-    /// What names it and nothing else.
+    /// The reference that names only this version.
     reference: ModelId,
-    /// Why it answers, for who asks why.
+    /// Why it answers, for explanations.
     reason: String,
 }
 
-/// One more answer of a version, or none.
+/// The outcome of a query to a version.
 pub(crate) enum Outcome {
-    /// It took so long to compute, microseconds, and was there in time or not.
+    /// It took this long to compute, microseconds, and was in time or late.
     Answered { compute_us: f64, late: bool },
     /// It was refused because there was no time for it.
     NoTime,
@@ -94,7 +95,7 @@ impl Trials {
         let row = row.or_insert_with(|| TrialRow::of(model.clone()));
         match outcome {
             Outcome::Answered { compute_us, late } => {
-                // Those that found no time before the first answer count as it does in the mean.
+                // Queries that found no time before the first answer count in the mean with the first answer's time.
                 let counted = match row.compute_us {
                     0 => row.queries - row.errors + 1,
                     _ => 1,
@@ -103,7 +104,7 @@ impl Trials {
                 row.late += u64::from(*late);
                 row.compute_us += *compute_us as u64 * counted;
             }
-            // The mean time of the answers stays what it is.
+            // The mean time of the answers stays the same.
             Outcome::NoTime => {
                 let answers = row.queries - row.errors;
                 row.compute_us += row.compute_us.checked_div(answers).unwrap_or(0);
@@ -128,7 +129,7 @@ impl Trials {
         }
     }
 
-    /// Nothing that comes is counted together with what was: another leads, or led meanwhile.
+    /// Starts the counts anew: another dispatcher leads, or led meanwhile.
     pub(crate) fn begin_again(&self) {
         self.rows.lock().clear();
     }
@@ -154,7 +155,7 @@ impl OtherVersion {
 // === impl Dispatcher ===
 
 impl Dispatcher {
-    /// Places a query until a worker has run it, as a query of the version whose business it is.
+    /// Places a query until a worker has run it, on the version that is to answer it.
     pub(crate) async fn run_version(
         &self,
         ask: &Ask,
@@ -173,7 +174,7 @@ impl Dispatcher {
                     ask: None,
                 })
             }
-            // Seldom, so that the futures of queries have no room for it.
+            // This is rare, so the future is boxed and takes no room in the futures of all queries.
             Some(others) => Box::pin(self.run_beside(others, ask, source)).await,
         }
     }
@@ -217,7 +218,8 @@ impl Dispatcher {
         })
     }
 
-    /// Runs a query as one of another version than the current, which answers it where `may_pass_on` says so.
+    /// Runs a query on another version than the current one. The current version answers it instead where `may_pass_on`
+    /// allows.
     async fn run_as(
         &self,
         other: &OtherVersion,
@@ -239,7 +241,7 @@ impl Dispatcher {
         Ok(VersionRun { chosen, done, ask })
     }
 
-    /// What is asked of another version, where it can answer at once.
+    /// The query as it is put to another version; `None` if that version cannot answer at once.
     fn able(&self, other: &OtherVersion, ask: &Ask) -> Option<Ask> {
         let snapshot = self.snapshot.load();
         let is_named = matches!(ask.route, Route::Model(_));
@@ -256,7 +258,8 @@ impl Dispatcher {
         self.answers_at_once(&strict).then_some(tried)
     }
 
-    /// Whether a query is answered without waiting for a load. What would have to be loaded for it is asked for.
+    /// Whether a query can be answered without waiting for a load. If a variant would have to be loaded for it, a load
+    /// is requested.
     fn answers_at_once(&self, ask: &Ask) -> bool {
         match self.choose(ask) {
             Ok(chosen) if chosen.load => {
@@ -268,7 +271,7 @@ impl Dispatcher {
         }
     }
 
-    /// The versions beside the current ones that may answer a query; `None` where none is, as nearly always.
+    /// The versions beside the current ones that may answer a query; `None` if there are none, which is the usual case.
     fn others(&self, ask: &Ask) -> Option<OtherVersions> {
         let snapshot = self.snapshot.load();
         let now_ms = snapshot.has_others().then(unix_ms)?;
@@ -303,7 +306,7 @@ impl Dispatcher {
         snapshot.has_others() && lines.any(|line| line.canary().is_some())
     }
 
-    /// The shadow that is to run a query once more, where the query falls into its share.
+    /// The shadow that is to run a query once more, if the query falls into its share.
     pub(crate) fn shadow_of(&self, ask: &Ask) -> Option<ModelId> {
         let snapshot = self.snapshot.load();
         if !snapshot.has_others() {
@@ -317,7 +320,7 @@ impl Dispatcher {
         })
     }
 
-    /// What the versions that are tried have done, for whoever shows or judges it.
+    /// The results of the versions that are tried, to be shown or judged.
     pub(crate) fn trial_rows(&self) -> Vec<TrialRow> {
         let snapshot = self.snapshot.load();
         let mut rows = self.trials.rows.lock();
@@ -325,7 +328,7 @@ impl Dispatcher {
         rows.values().take(MOST_DEMAND_ROWS).cloned().collect()
     }
 
-    /// Whether a variant is one of the current versions.
+    /// Whether a variant belongs to one of the current versions.
     pub(crate) fn is_current(&self, known: &IndexedVariant) -> bool {
         let snapshot: &Snapshot = &self.snapshot.load();
         snapshot.is_current(&known.variant.model)
@@ -343,7 +346,7 @@ impl Outcome {
         }
     }
 
-    /// Of a query that was not answered: where devices are full, that is no fault of the version's.
+    /// The outcome of a query that was not answered. Full devices are not the version's fault.
     fn refused(error: &QueryError) -> Self {
         match is_for_time(error) {
             true => Self::NoTime,
@@ -352,8 +355,8 @@ impl Outcome {
     }
 }
 
-/// Whether the current version may answer what a canary has not: there is time, and the inputs are here. Those that a front
-/// end keeps have gone to a worker.
+/// Whether the current version may answer a query that a canary has not answered: there is time, and the inputs are in
+/// this process. Inputs that a front end keeps have been sent to a worker.
 fn may_be_answered_by_another(error: &QueryError, ask: &Ask, source: &Source) -> bool {
     let in_time = ask
         .deadline()
@@ -374,7 +377,7 @@ mod tests {
 
     use super::*;
 
-    /// A query of a step of a pipeline with a target of 100 ms, which came so long ago.
+    /// A query of a step of a pipeline with a target of 100 ms, which arrived `ago`.
     fn ask(ago: Duration, patience_ms: Option<f64>) -> Ask {
         let route = Route::Model(ModelId::new("m").unwrap());
         let step = StepOf {

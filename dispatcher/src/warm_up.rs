@@ -1,6 +1,6 @@
-//! Workers that the metadata store names and that are not reached: those that a dispatcher has not reached yet since it
-//! began to lead, and those that it has lost a moment ago. What it cannot place then waits, since it knows too little
-//! to refuse it: most of them come back, as where a machine stood still.
+//! Workers that the metadata store names and that cannot be reached: those that a dispatcher has not reached yet since
+//! it began to lead, and those that it has just lost. A query that the dispatcher cannot place then waits, because the
+//! dispatcher knows too little to refuse it. Most of these workers come back, for example after a machine stood still.
 
 use std::{
     collections::BTreeSet,
@@ -13,7 +13,7 @@ use tokio::{sync::watch, time::timeout};
 /// A worker that is not reached within this time counts as unavailable. Queries that only it could serve are refused.
 const LONGEST: Duration = Duration::from_secs(3);
 
-/// Since when workers are being reached; not at all where all are, or those that are missing have been for long.
+/// Since when workers are being reached. Empty if all are reached, or if the missing ones have been missing for long.
 pub(crate) struct WarmUp(watch::Sender<MissingWorkers>);
 
 #[derive(Default)]
@@ -36,13 +36,13 @@ impl WarmUp {
         });
     }
 
-    /// Nothing is given out any more.
+    /// No more work is given out.
     pub(crate) fn end(&self) {
         self.0.send_replace(MissingWorkers::default());
     }
 
-    /// These workers are not reached. One that is missed for the first time is waited for anew; whoever waits is told
-    /// of each that is back.
+    /// Sets the workers that are not reached. A worker that is missed for the first time is waited for anew. Waiting
+    /// queries are notified of each worker that is back.
     pub(crate) fn missing(&self, workers: BTreeSet<WorkerId>) {
         self.0.send_if_modified(|known| {
             let is_over = workers.is_empty() && known.since.is_some();
@@ -57,8 +57,8 @@ impl WarmUp {
         });
     }
 
-    /// Waits until a worker is reached, and no longer than until `deadline`. Returns whether there was
-    /// anything to wait for: if so, another look may find who answers.
+    /// Waits until a worker is reached, but no longer than until `deadline`. Returns whether there was anything to wait
+    /// for. If so, another look may find a worker that can answer.
     pub(crate) async fn wait(&self, deadline: Option<Instant>) -> bool {
         let mut gathering = self.0.subscribe();
         let Some(since) = gathering.borrow_and_update().since else {
@@ -95,7 +95,7 @@ mod tests {
         gathering.missing(worker("a"));
         let soon = || Some(Instant::now() + Duration::from_millis(5));
         assert!(gathering.wait(soon()).await);
-        // It was away for long when the next is lost.
+        // It has been away for long when the next worker is lost.
         let long_ago = Instant::now().checked_sub(LONGEST).expect("a time");
         gathering
             .0
@@ -105,7 +105,7 @@ mod tests {
         gathering.missing(BTreeSet::from_iter(
             [worker("a"), worker("b")].into_iter().flatten(),
         ));
-        // One is back, and the other still is away.
+        // One worker is back, and the other is still away.
         let began = Instant::now();
         let back = async { gathering.missing(worker("a")) };
         let (waited, ()) = tokio::join!(gathering.wait(None), back);

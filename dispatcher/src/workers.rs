@@ -1,8 +1,8 @@
 //! The workers of a dispatcher, which come and go.
 //!
-//! A worker is known by a position that it keeps for ever, so that a worker that comes back takes its
-//! old place in the scheduler and in the index. Whoever acts on what it knew of a worker earlier
-//! names the *life* in which it knew it: what was begun in one life says nothing about the next.
+//! Each worker has a position that it keeps for ever, so a worker that returns takes its old place in the scheduler and
+//! in the index. A caller that uses earlier knowledge of a worker names the *life* in which it had that knowledge: what
+//! was begun in one life says nothing about the next.
 
 use std::sync::{
     Arc,
@@ -27,13 +27,13 @@ pub(crate) struct Workers {
     revision: watch::Sender<u64>,
 }
 
-/// Who stands at a position.
+/// The worker at a position.
 #[derive(Clone)]
 pub(crate) struct Member {
     pub(crate) id: WorkerId,
     /// `None` while it is away.
     pub(crate) client: Option<WorkerClient>,
-    /// Another with each coming and going.
+    /// A number that changes whenever the worker comes or goes.
     pub(crate) life: u64,
 }
 
@@ -57,7 +57,7 @@ impl Workers {
         self.revision.subscribe()
     }
 
-    /// Puts a worker at its position, in the place of the client that was there.
+    /// Puts a worker at its position, replacing the client that was there.
     pub(crate) fn add(&self, client: WorkerClient) {
         let id = client.info().worker;
         self.change(|members, life| {
@@ -69,7 +69,7 @@ impl Workers {
         });
     }
 
-    /// Takes a worker away; its position, if it was there.
+    /// Takes a worker away. Returns its position if it was there.
     pub(crate) fn remove(&self, id: &WorkerId) -> Option<DeviceIx> {
         self.change(|members, life| {
             let at = members.numbered().find(|(_, member)| member.id == *id)?.0;
@@ -78,21 +78,21 @@ impl Workers {
         })
     }
 
-    /// Ends the life of every worker: what was begun before counts no more.
+    /// Ends the life of every worker: what was begun before no longer counts.
     pub(crate) fn renew(&self) {
         self.change(|members, life| {
             members.iter_mut().for_each(|member| member.life = life);
         });
     }
 
-    /// The client at a position, if it still lives the life that is meant.
+    /// The client at a position, if the worker is still in the life `life`.
     pub(crate) fn client_in(&self, at: DeviceIx, life: u64) -> Option<WorkerClient> {
         let members = self.load();
         let member = members.get(at).filter(|member| member.life == life)?;
         member.client.clone()
     }
 
-    /// Whether nobody stands at a position.
+    /// Whether no worker is at a position.
     pub(crate) fn is_away(&self, at: DeviceIx) -> bool {
         let members = self.load();
         members.get(at).is_none_or(|member| member.client.is_none())

@@ -1,4 +1,4 @@
-//! What can be wrong with the files and settings that a run is made of.
+//! Errors in the files and settings that a run is made of.
 
 /// An error of the simulator.
 #[derive(Debug, thiserror::Error)]
@@ -9,7 +9,7 @@ pub enum Error {
     Read {
         /// Its path.
         file: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
@@ -18,7 +18,7 @@ pub enum Error {
     Write {
         /// Its path.
         file: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
@@ -29,27 +29,27 @@ pub enum Error {
         file: String,
         /// The line, from 1.
         line: usize,
-        /// What stands there.
+        /// The text that was found.
         value: String,
-        /// What is wrong with it.
+        /// The defect.
         problem: String,
     },
-    /// An experiment's file cannot be understood.
+    /// An experiment's file cannot be parsed.
     #[error("{file}: {problem}")]
     Experiment {
         /// The file's path, or the experiment's name when it is shipped.
         file: String,
-        /// What is wrong, with the line or the cell.
+        /// The defect, with the line or the cell.
         problem: String,
     },
     /// A name that is not among the shipped ones.
     #[error("there is no {kind} `{name}`; known: {known}")]
     Unknown {
-        /// What was looked for.
+        /// The kind of thing that was looked up.
         kind: &'static str,
         /// The name.
         name: String,
-        /// The names there are.
+        /// The existing names.
         known: String,
     },
     /// A setting that cannot be run.
@@ -73,7 +73,7 @@ impl Error {
         }
     }
 
-    /// A file that cannot be understood.
+    /// A file that cannot be parsed.
     pub fn experiment(file: &str, problem: impl Into<String>) -> Self {
         Self::Experiment {
             file: file.to_owned(),

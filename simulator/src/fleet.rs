@@ -1,18 +1,17 @@
 //! A fleet that grows and shrinks: applications with several variants, devices with start times and
 //! prices, and the autoscaler of the live service on a virtual clock.
 //!
-//! A query names an application, a latency target and the least accuracy. Which variant answers is
-//! decided by [`sextant_selection`], which batch runs where by
-//! [`sextant_controller::Controller`], how many devices there are and what is loaded by
-//! [`sextant_scaling::Scaler`]: the code that the dispatcher and the autoscaler run, with the
-//! same defaults. Here are queries, run times, loads, devices that start and drain, and bills.
+//! A query names an application, a latency target and the least accuracy. [`sextant_selection`] decides which variant
+//! answers, [`sextant_controller::Controller`] decides which batch runs where, and [`sextant_scaling::Scaler`] decides
+//! how many devices there are and what is loaded. Dispatcher and autoscaler run the same code with the same defaults.
+//! This module supplies queries, run times, loads, devices that start and drain, and bills.
 //!
-//! What differs from a live fleet: messages take no time, the autoscaler sees what is there without
-//! delay, and a device starts after exactly its start time. Variants that run on a device at the same time slow
-//! each other down as its type says; the rule of the live worker's monitor finds that, and a device that is
-//! slowed down stays of its type's kind, where a live fleet makes it a kind of its own.
+//! It differs from a live fleet in these points. Messages take no time. The autoscaler sees the state of the fleet
+//! without delay. A device starts after exactly its start time. Variants that run on a device at the same time slow
+//! each other down as its type says. The rule of the live worker's monitor detects that, and a device that is slowed
+//! down stays of its type's kind, while a live fleet makes it a kind of its own.
 //!
-//! [`Setting`] is a run's input, [`Experiment`] reads it from files, [`run`] makes a [`Report`] of it.
+//! [`Setting`] is a run's input, [`Experiment`] reads it from files, and [`run`] makes a [`Report`] from it.
 
 mod balance;
 mod control;
@@ -42,10 +41,10 @@ use sextant_schedule::Schedulers;
 
 use crate::Error;
 
-/// Plays a setting under a policy.
+/// Runs a setting under a policy.
 ///
 /// # Errors
-/// When the setting makes no sense; the message names what.
+/// If the setting is invalid. The message names what is wrong.
 pub fn run(setting: &Setting, policy: Policy) -> Result<Report, Error> {
     run_by(setting, policy, &sextant_schedule::Options::default())
 }

@@ -20,9 +20,9 @@
 //! # Ok::<(), sextant_simulator::Error>(())
 //! ```
 //!
-//! **Invariant:** decides nothing. Every batch is chosen by a [`sextant_schedule`]
-//! policy, the one that the dispatcher drives; here are only arrivals, delays and run times. The
-//! same seed gives the same report, byte by byte.
+//! **Invariant:** this crate decides nothing. A [`sextant_schedule`] policy, the one that the dispatcher drives,
+//! chooses every batch. This crate contains only arrivals, delays and run times. The same seed gives the same report,
+//! byte by byte.
 
 mod error;
 pub mod fleet;

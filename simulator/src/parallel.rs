@@ -1,11 +1,11 @@
-//! Work on a few threads, whose results come to the one that asked.
+//! Work on several threads, whose results go to the calling thread.
 
 use std::sync::{
     atomic::{AtomicBool, AtomicUsize, Ordering},
     mpsc,
 };
 
-/// As many threads as asked for; one per core for 0.
+/// The number of threads that was asked for; one per core for 0.
 pub fn threads(desired: usize) -> usize {
     match desired {
         0 => std::thread::available_parallelism().map_or(1, usize::from),
@@ -13,8 +13,8 @@ pub fn threads(desired: usize) -> usize {
     }
 }
 
-/// Does `work` for each of `todo` on so many threads. `ended` hears on this one of each as it ends, by
-/// its place in `todo`, and says whether to go on.
+/// Does `work` for each of `todo` on this many threads. `ended` is called on the calling thread as each ends, with its
+/// position in `todo`, and says whether to continue.
 pub fn each<T: Sync, R: Send>(
     todo: &[T],
     threads: usize,

@@ -1,7 +1,7 @@
 //! Profile files: how long a batch runs on an emulated device.
 //!
-//! Two forms, told apart by the header: `model,alpha_ms,beta_ms,slo_ms` holds the line
-//! `alpha * rows + beta` of each model (Symphony, tables 4 to 6), `model,..,b1_ms,b2_ms,..` run
+//! There are two forms, distinguished by the header. `model,alpha_ms,beta_ms,slo_ms` has the line
+//! `alpha * rows + beta` of each model (Symphony, tables 4 to 6). `model,..,b1_ms,b2_ms,..` has run
 //! times by batch size (Clockwork, table 1). Between measured sizes a run time is interpolated, as
 //! for an engine that takes any batch size.
 
@@ -22,11 +22,11 @@ pub struct Profile {
     pub model: String,
     /// Run time by rows.
     pub curve: Curve,
-    /// Time within which an answer counts, ms, when the file tells.
+    /// Time within which an answer counts, ms, if the file has it.
     pub target_ms: Option<f64>,
-    /// Time to load the model, ms, when the file tells.
+    /// Time to load the model, ms, if the file has it.
     pub load_ms: Option<f64>,
-    /// Size of its weights, MB (10^6 bytes), when the file tells.
+    /// Size of its weights, MB (10^6 bytes), if the file has it.
     pub weights_mb: Option<f64>,
 }
 
@@ -68,7 +68,7 @@ pub fn names() -> Vec<&'static str> {
 /// The profiles of a shipped file, by name, or else of the file at a path.
 ///
 /// # Errors
-/// When there is neither, or the file is malformed: with its name, the line and the value.
+/// If there is neither, or the file is malformed: with its name, the line and the value.
 pub fn load(name_or_path: &str) -> Result<Vec<Profile>, Error> {
     if let Some((name, text)) = SHIPPED.iter().find(|(name, _)| *name == name_or_path) {
         return read(text, name);
@@ -110,7 +110,7 @@ pub fn read(text: &str, file: &str) -> Result<Vec<Profile>, Error> {
     Ok(profiles)
 }
 
-/// Where the values stand.
+/// The positions of the values.
 struct Columns {
     model: usize,
     curve: CurveColumns,
@@ -119,7 +119,7 @@ struct Columns {
     weights: Option<usize>,
 }
 
-/// Where the values of a run time stand.
+/// The positions of the values of a run time.
 pub(crate) enum CurveColumns {
     Line { alpha: usize, beta: usize },
     Points(Vec<(u32, usize)>),
@@ -209,10 +209,10 @@ fn batch_of(name: &str) -> Option<u32> {
 // === impl Profile ===
 
 impl Profile {
-    /// Run times up to `max_rows` rows; a measured curve ends with its last size at the latest.
+    /// Run times up to `max_rows` rows. A measured curve ends at its last size at the latest.
     ///
     /// # Errors
-    /// When the curve was not read from a file and is not valid.
+    /// If the curve was not read from a file and is not valid.
     pub fn latency(&self, max_rows: u32) -> Result<Arc<LatencyTable>, Error> {
         let table = match &self.curve {
             Curve::Line { alpha_ms, beta_ms } => {
@@ -234,7 +234,8 @@ impl Profile {
         self.target_ms.map(nanos)
     }
 
-    /// The line's coefficients (alpha, beta), ms; of a measured curve by least squares.
+    /// The line's coefficients (alpha, beta), ms. For a measured curve they are fitted by least
+    /// squares.
     pub fn line(&self) -> (f64, f64) {
         match &self.curve {
             Curve::Line { alpha_ms, beta_ms } => (*alpha_ms, *beta_ms),

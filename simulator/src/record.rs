@@ -1,4 +1,4 @@
-//! Results, one figure each.
+//! Results, as single figures.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,9 +13,9 @@ pub struct Record {
     /// The policy by name; absent for a figure that does not depend on it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<String>,
-    /// What is measured, lower case, the unit last, e.g. `goodput_rps`.
+    /// What is measured, in lower case with the unit last, e.g. `goodput_rps`.
     pub metric: String,
-    /// How much.
+    /// The value.
     pub value: f64,
     /// Its unit: `rps`, `ms`, `share`, `ratio`, `percent`, `usd`, `rows`, `count`.
     pub unit: String,

@@ -1,4 +1,4 @@
-//! Records on a page for people: tables under a heading, and how far a run is.
+//! Records on a page for people: tables under a heading, and the progress of a run.
 
 mod answer;
 mod machine;
@@ -15,7 +15,7 @@ pub use sheet::Sheet;
 
 use crate::Record;
 
-/// Figures of a fleet that are shown, with their headings; the rest is in the JSON.
+/// Figures of a fleet that are shown, with their headings. The rest is in the JSON.
 pub const OF_FLEETS: [(&str, &str); 6] = [
     ("violation_percent", "late or refused, %"),
     ("accuracy_percent", "accuracy, %"),
@@ -25,28 +25,28 @@ pub const OF_FLEETS: [(&str, &str); 6] = [
     ("reversals_in_ten_minutes_count", "turns in 10 min"),
 ];
 
-/// An experiment's name, title and source; shown with the machine and the version.
+/// An experiment's name, title and source, shown with the machine and the version.
 #[derive(Debug, Clone, Copy)]
 pub struct Heading<'a> {
     /// Its name.
     pub name: &'a str,
-    /// What it shows, in a line.
+    /// What it shows, in one line.
     pub title: &'a str,
     /// Where it was published.
     pub source: &'a str,
 }
 
-/// Which means stand in a table: a line for each of `rows`, with these metrics under these headings.
+/// The means in a table: one line for each of `rows`, with these metrics under these headings.
 #[derive(Debug, Clone, Copy)]
 pub struct Grid<'a> {
-    /// Headings of what names a line: cell and policy, or the policy alone.
+    /// Headings of the columns that name a line: cell and policy, or only the policy.
     pub rows: &'a [&'a str],
     /// Metrics with their headings.
     pub shown: &'a [(&'a str, &'a str)],
 }
 
-/// Machine and version: where and with what figures were made. Simulated figures don't depend on them, the time they
-/// take does.
+/// The machine and version with which figures were made. Simulated figures do not depend on them, but the time that
+/// they take does.
 pub fn made_by() -> String {
     machine::lines()
 }
@@ -81,7 +81,7 @@ impl Grid<'_> {
             let both = [&record.cell, &record.policy].map(|part| part.clone().unwrap_or_default());
             both[both.len().saturating_sub(self.rows.len())..].to_vec()
         };
-        // Comparisons of policies come behind the means of all of them.
+        // Comparisons of policies come after the means of all of them.
         let mut names: Vec<Vec<String>> = Vec::new();
         for record in &means {
             let name = name(record);

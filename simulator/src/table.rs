@@ -23,10 +23,10 @@ pub struct Row<'a> {
 // === impl Table ===
 
 impl<'a> Table<'a> {
-    /// Splits `text`, which errors call `file`; empty lines are skipped.
+    /// Splits `text`, which errors call `file`. Empty lines are skipped.
     ///
     /// # Errors
-    /// When it is empty, or a line has more or fewer values than the header.
+    /// If it is empty, or a line has more or fewer values than the header.
     pub fn read(text: &'a str, file: &'a str) -> Result<Self, Error> {
         let text = text.trim_start_matches('\u{feff}');
         let mut lines = text
@@ -55,7 +55,7 @@ impl<'a> Table<'a> {
         })
     }
 
-    /// What errors call the file.
+    /// The name of the file in errors.
     pub fn file(&self) -> &'a str {
         self.file
     }
@@ -118,7 +118,7 @@ impl<'a> Row<'a> {
     /// The value in a column as a finite number.
     ///
     /// # Errors
-    /// When it is none.
+    /// If it is not one.
     pub fn number(&self, column: usize) -> Result<f64, Error> {
         let number: f64 = self.values[column]
             .parse()
@@ -133,7 +133,7 @@ impl<'a> Row<'a> {
     /// The value in a column as a number of at least 0.
     ///
     /// # Errors
-    /// When it is none.
+    /// If it is not one.
     pub fn not_negative(&self, column: usize) -> Result<f64, Error> {
         let number = self.number(column)?;
         if number < 0.0 {
@@ -145,7 +145,7 @@ impl<'a> Row<'a> {
     /// The value in a column as a number above 0.
     ///
     /// # Errors
-    /// When it is none.
+    /// If it is not one.
     pub fn positive(&self, column: usize) -> Result<f64, Error> {
         let number = self.number(column)?;
         if number <= 0.0 {

@@ -1,7 +1,7 @@
-//! Replayed requests: `timestamp,model`, a line for each; `application` may stand in place of `model`.
+//! Replayed requests: one line `timestamp,model` for each. The column `model` may be called `application`.
 //!
-//! Timestamps are seconds, with decimals, counted from wherever the trace likes; the first request
-//! comes at 0. Lines need not be in order. Other columns are ignored.
+//! Timestamps are seconds, with decimals, counted from any origin; the first request comes at 0. Lines need not be in
+//! order. Other columns are ignored.
 
 use sextant_schedule::Nanos;
 
@@ -74,7 +74,7 @@ impl Trace {
     /// The trace in a file.
     ///
     /// # Errors
-    /// When it cannot be read, or as for [`Self::read`].
+    /// If it cannot be read, or as for [`Self::read`].
     pub fn load(path: &std::path::Path) -> Result<Self, Error> {
         let file = path.display().to_string();
         match std::fs::read_to_string(path) {

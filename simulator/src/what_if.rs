@@ -1,8 +1,8 @@
-//! A user's own question: with how many devices are these requests served?
+//! A user's own question: how many devices do these requests need?
 //!
 //! Entry points: [`Question::load`], [`Question::answer`]. The requests are replayed as they were
-//! recorded. Devices are enough when at least [`SERVED`] of each model's requests are answered
-//! within the model's target.
+//! recorded. Devices suffice if at least [`SERVED`] of each model's requests are answered within
+//! the model's target.
 
 mod devices;
 mod trial;
@@ -24,13 +24,13 @@ pub use trial::Outcome;
 /// Share of each model's requests that must be answered in time.
 pub const SERVED: f64 = 0.99;
 
-/// Most devices of a kind, and to be tried.
+/// The most devices of a kind, and the most that are tried.
 const MOST_DEVICES: u32 = 100_000;
 
 /// Name of the experiment in records.
 const NAME: &str = "what-if";
 
-/// Requests, and what could serve them.
+/// Requests, and the models and devices that could serve them.
 #[derive(Debug, Clone)]
 pub struct Question {
     kinds: Vec<Kind>,
@@ -44,29 +44,29 @@ pub struct Question {
 pub struct Trials<S = Options> {
     /// Scheduling policies by name; that of the service by default.
     pub policies: Vec<(&'static str, S)>,
-    /// Most devices; 0 for twice as many as there are, and no fewer than 8.
+    /// The most devices; 0 for twice as many as there are, but at least 8.
     pub most_devices: u32,
     /// Policies tried at the same time; 0 for one per core.
     pub threads: usize,
 }
 
-/// What came of it.
+/// The answer to a question.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Answer {
-    /// Devices that there are.
+    /// The number of devices that there are.
     pub devices: u32,
-    /// Most devices that were tried.
+    /// The most devices that were tried.
     pub most_devices: u32,
     /// By policy, in the order that was asked for.
     pub policies: Vec<PolicyAnswer>,
 }
 
-/// What came of a policy.
+/// The result of a policy.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PolicyAnswer {
     /// Its name.
     pub policy: &'static str,
-    /// Least number of devices that are enough; `None` when the most that were tried are not.
+    /// The least number of devices that suffice; `None` if the most that were tried do not.
     pub least_devices: Option<u32>,
     /// Results by number of devices, increasing.
     pub outcomes: Vec<Outcome>,
@@ -74,7 +74,7 @@ pub struct PolicyAnswer {
 
 // === impl Trials ===
 
-// Of ours alone, so that a default's type is known.
+// Implemented for our policy alone, so that the type of a default is known.
 impl Default for Trials {
     fn default() -> Self {
         Self {
@@ -91,8 +91,8 @@ impl Question {
     /// Reads a trace (`timestamp,model`) and a devices file.
     ///
     /// # Errors
-    /// When a file cannot be read or is malformed, or the trace asks for a model that is not
-    /// described: with the file, the line, the value, and the nearest name that is known.
+    /// If a file cannot be read or is malformed, or the trace asks for a model that is not
+    /// described: with the file, the line, the value, and the nearest known name.
     pub fn load(workload: &Path, devices: &Path) -> Result<Self, Error> {
         let devices = Devices::load(devices)?;
         let file = workload.display().to_string();
@@ -123,7 +123,7 @@ impl Question {
         })
     }
 
-    /// Kinds of devices, with how many there are.
+    /// The kinds of devices, with the number of each.
     pub fn kinds(&self) -> &[Kind] {
         &self.kinds
     }
@@ -133,15 +133,15 @@ impl Question {
         (self.trace.requests.len(), self.trace.seconds())
     }
 
-    /// Models whose target is missed even by a request alone on an idle device.
+    /// Models whose target is missed even by a single request on an idle device.
     pub fn impossible(&self) -> impl Iterator<Item = &Candidate> {
         self.models
             .iter()
             .filter(|model| model.least_ms() > model.target_ms)
     }
 
-    /// Tries every policy with several numbers of devices, `progress` being told how many of the
-    /// policies are finished. The answer does not depend on the number of threads.
+    /// Tries every policy with several numbers of devices. `progress` is called with the number of
+    /// policies that are finished. The answer does not depend on the number of threads.
     pub fn answer<S: Schedulers + Sync>(
         &self,
         trials: &Trials<S>,
@@ -206,7 +206,7 @@ impl Question {
         }
     }
 
-    /// More devices serve no less, so halving finds the least number.
+    /// More devices serve no less, so bisection finds the least number.
     fn least<S: Schedulers>(&self, policy: &S, most: u32) -> Option<u32> {
         if !self.is_enough(policy, most) {
             return None;

@@ -20,7 +20,7 @@ pub use histogram::Histogram;
 pub use report::{Report, Tally, Usage};
 pub use setting::{Arrival, Device, Failure, Jitter, Model, Network, Setting, Shape, Source, Span};
 
-/// A run under way.
+/// A run in progress.
 #[derive(Debug)]
 pub struct World<'a, S = Options> {
     setting: &'a Setting<S>,
@@ -42,7 +42,7 @@ pub struct World<'a, S = Options> {
     rows: Vec<u64>,
 }
 
-/// A request on its way.
+/// A request that is being answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Token {
     arrived: Nanos,
@@ -100,7 +100,7 @@ impl<'a, S: Schedulers> World<'a, S> {
         world
     }
 
-    /// Lets `source` send until every request of the span has been answered.
+    /// Lets `source` send requests until every request of the span has been answered.
     pub fn run(mut self, source: &mut dyn Source, span: Span) -> Report {
         self.span = span;
         self.report.models = vec![Tally::default(); self.setting.models.len()];
@@ -196,8 +196,8 @@ impl<'a, S: Schedulers> World<'a, S> {
             let Some(batch) = self.batches[at].take_if(|batch| lost.contains(&batch.id)) else {
                 continue;
             };
-            // Its end stays in the calendar and must not meet another batch: the place is not
-            // used again.
+            // Its end stays in the calendar and must not match another batch, so the position is
+            // not used again.
             for request in batch.requests {
                 let model = request.payload.model;
                 self.control.on_request(self.now, model, request);

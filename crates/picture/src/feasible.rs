@@ -1,5 +1,5 @@
-//! Whether a variant on a type of device could meet targets: one entry and one rule, for what selects and for what
-//! plans. The rule itself is [`sextant_selection::meets_when_idle`].
+//! Whether a variant on a type of device could meet targets. Selection and planning use the same entry and the same
+//! rule. The rule itself is [`sextant_selection::meets_when_idle`].
 
 use sextant_schedule::Nanos;
 use sextant_selection::{Demand, Entry, Load, Readiness, meets_when_idle};
@@ -10,28 +10,28 @@ use sextant_types::{
 
 use crate::Forecast;
 
-/// What is known of a variant on a device, as far as targets are compared with it.
+/// The properties of a variant on a device that targets are compared with.
 pub(crate) struct Terms<'a> {
     pub(crate) variant: &'a Variant,
-    /// Its quality as targets are compared with it.
+    /// Its quality, as targets are compared with it.
     pub(crate) quality: Quality,
     /// 99th percentile of a lone query's run there, ms.
     pub(crate) run_ms: f64,
-    /// What messages cost a query, ns.
+    /// The time that messages add to a query, ns.
     pub(crate) round_trip: Nanos,
-    /// Time of a LOAD there, ms.
+    /// The time of a LOAD there, ms.
     pub(crate) load_ms: f64,
     /// Price of a thousand rows there, US dollars.
     pub(crate) cost_per_1k_usd: f64,
 }
 
-/// Nothing waits; a query has one row.
+/// An idle fleet: nothing waits, and a query has one row.
 struct Idle;
 
 // === impl Terms ===
 
 impl Terms<'_> {
-    /// As selection compares it.
+    /// The entry that selection compares.
     pub(crate) fn entry(
         &self,
         (ordinal, kind): (VariantIx, KindIx),
@@ -55,7 +55,7 @@ impl Terms<'_> {
         }
     }
 
-    /// Of a variant as it is expected to run on a type of device.
+    /// The terms of a variant as it is expected to run on a type of device.
     pub(crate) fn expected<'a>(
         (variant, quality): (&'a Variant, Quality),
         profile: &Profile,

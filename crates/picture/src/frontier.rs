@@ -1,47 +1,47 @@
 //! Which variants are worth considering.
 //!
-//! A variant is dominated when another of the same application runs on the same devices and is there
-//! at least as good in all five of accuracy bound, latency of a lone query, load time, hourly cost and
-//! throughput at saturation, and better in one. (At least as good in the last two implies the price
-//! per thousand rows.) *On the same devices* means: registered on the same type, and measured on every
-//! further type on which the dominated one was measured, where it is no slower to load, to answer and
-//! at saturation. So variants are compared at the price of one device: a GPU, whatever it costs, does
-//! not put the variants of processors aside, and a fleet that loses its GPUs keeps a frontier. Which
-//! hardware a query goes to is for the selection, which knows the price of each.
+//! A variant is dominated when another variant of the same application runs on the same devices, is there at least as
+//! good in all five of accuracy bound, latency of a lone query, load time, hourly cost and throughput at saturation,
+//! and is better in one of them. (At least as good in the last two implies the price per thousand rows.) *On the same
+//! devices* means that it was registered on the same type, and that it was measured on every further type on which the
+//! dominated one was measured, where it is no slower to load, to answer and at saturation. Variants are therefore
+//! compared at the price of one device. A GPU, whatever it costs, does not exclude the variants of processors, and a
+//! fleet that loses its GPUs keeps a frontier. Selection, which knows the price of each device, decides which hardware
+//! a query goes to.
 //!
-//! A version that is not current is compared with nothing but itself: it puts nothing aside that answers, and is there as a
-//! whole when it is tried.
+//! A version that is not current is compared only with its own variants. It excludes no variant that answers, and it is
+//! complete when it is tried.
 //!
-//! Only accuracies are compared with each other. Agreement with an uploaded file says nothing of another file: a
-//! variant of a model without labels dominates variants of that model alone, and is dominated by them alone.
+//! Only accuracies are compared with each other. Agreement with one uploaded file says nothing about another file, so a
+//! variant of a model without labels dominates only variants of that model and is dominated only by them.
 //!
-//! Times and throughputs are measured, and two measurements of the same thing differ: they are
-//! compared in steps of a fifth, without which noise alone would keep near-copies on the
-//! frontier. Of variants that are equal in all five the one measured on the most types, then the one
-//! with the largest maximum batch, then the lower price, then the smaller name is kept. Domination is
-//! a partial order, so every dominated variant has a dominator that is not dominated itself: that one
+//! Times and throughputs are measured, and two measurements of the same thing differ. They are therefore compared in
+//! steps of a fifth; otherwise noise alone would keep near-copies on the frontier. Of variants that are equal in all
+//! five, the one measured on the most types is kept, then the one with the largest maximum batch, then the one with the
+//! lower price, then the one with the smaller name. Domination is a partial order, so every dominated variant has a
+//! dominator that is not dominated itself. That one is named, and if there are several, the cheapest.
 //! is named, the cheapest if there are several.
 
 use std::{cmp::Ordering, collections::BTreeMap};
 
 use sextant_types::{DeviceTypeName, ModelId, Profile, Stage, Variant, VariantId};
 
-/// What variants are compared by, each number on a scale where smaller is better.
+/// The scores by which variants are compared. In each, smaller is better.
 #[derive(Debug, Clone, PartialEq)]
 struct Scores {
     registered_on: Option<DeviceTypeName>,
-    /// Of agreement with an uploaded file, and of a version that is not current: whose it is. It is compared with nothing
-    /// else.
+    /// The model, if the quality is agreement with an uploaded file or the version is not current. The variant is then
+    /// compared only with variants of that model.
     alone: Option<ModelId>,
-    /// Cost first: sorting by it makes the cheapest dominator the first one found.
+    /// Cost first, so that sorting finds the cheapest dominator first.
     here: [f64; 5],
     /// Latency, load time and throughput on further types of devices.
     elsewhere: BTreeMap<DeviceTypeName, [f64; 3]>,
 }
 
-/// For each variant, in the order given, the variant on the frontier that dominates it. All must
-/// belong to one application. Sorting, then each variant against the frontier so far: n log n + n
-/// times the frontier's size.
+/// For each variant, in the order given, the variant on the frontier that dominates it. All must belong to one
+/// application. The variants are sorted, then each is compared with the frontier so far: n log n + n times the
+/// frontier's size.
 pub fn dominators(variants: &[Variant]) -> Vec<Option<VariantId>> {
     let scores: Vec<Scores> = variants.iter().map(Scores::of).collect();
     let mut order: Vec<usize> = (0..variants.len()).collect();
@@ -52,7 +52,7 @@ pub fn dominators(variants: &[Variant]) -> Vec<Option<VariantId>> {
     let mut frontier: Vec<usize> = Vec::new();
     let mut dominated_by = vec![None; variants.len()];
     for index in order {
-        // Whatever dominates a variant sorts before it.
+        // A dominator sorts before the variants that it dominates.
         let dominator = frontier
             .iter()
             .find(|other| scores[**other].covers(&scores[index]));
@@ -77,14 +77,14 @@ pub fn mark(variants: &mut [Variant]) -> Vec<Variant> {
     changed
 }
 
-/// Among equals: what serves the most rows at once, then what is cheaper.
+/// The preference among equals: the one that serves the most rows at once, then the cheaper one.
 fn preference(a: &Variant, b: &Variant) -> Ordering {
     let by_batch = b.spec.max_batch.cmp(&a.spec.max_batch);
     let by_price = || a.cost_per_1k_usd.total_cmp(&b.cost_per_1k_usd);
     by_batch.then_with(by_price).then_with(|| a.id.cmp(&b.id))
 }
 
-/// A measured value in steps of a fifth.
+/// A measured value, in steps of a fifth.
 fn step(measured: f64) -> f64 {
     (measured.max(1e-9).ln() / 1.2f64.ln()).round()
 }
@@ -138,7 +138,7 @@ impl Scores {
         }
     }
 
-    /// An order in which whatever covers another stands before it.
+    /// An order in which a variant that covers another comes before it.
     fn compare(&self, other: &Self) -> Ordering {
         let most_types = other.elsewhere.len().cmp(&self.elsewhere.len());
         let elsewhere = || self.elsewhere.iter().zip(&other.elsewhere);
@@ -244,7 +244,7 @@ mod tests {
         DeviceTypeName::new(name).expect("valid")
     }
 
-    /// On one of two types of devices, some of them also measured on a third.
+    /// Variants on one of two types of devices, some of them also measured on a third.
     fn variants() -> impl Strategy<Value = Vec<Variant>> {
         let scores = proptest::array::uniform5(0u8..4);
         let one = (scores, 0..2usize, proptest::option::of(0u8..3));
@@ -280,7 +280,7 @@ mod tests {
                     prop_assert!(found[at].is_none(), "the dominator is on the frontier");
                 }
             }
-            // Order does not matter, and marking twice changes nothing.
+            // The order does not matter, and marking twice changes nothing.
             mark(&mut variants);
             let mut reversed: Vec<Variant> = variants.iter().rev().cloned().collect();
             prop_assert!(mark(&mut reversed).is_empty());

@@ -1,5 +1,5 @@
-//! The in-memory index: everything a selection needs, rebuilt when the metadata changes. What a change does not
-//! concern is taken over from the index before.
+//! The in-memory index: everything that a selection needs. It is rebuilt when the metadata changes. Parts that a change
+//! does not concern are taken from the previous index.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -27,8 +27,8 @@ mod tests;
 mod usual;
 mod versions;
 
-/// Numbers for variants, applications, weights and types of devices that never change while it lives: every
-/// [`VariantIx`] of whoever has it is one of these.
+/// Numbers for variants, applications, weights and types of devices. They never change while the interner lives. Every
+/// [`VariantIx`] of its owner is one of these.
 #[derive(Debug, Default)]
 pub struct Interner {
     ordinals: HashMap<VariantId, VariantIx>,
@@ -38,16 +38,16 @@ pub struct Interner {
     types: HashMap<DeviceTypeName, u32>,
 }
 
-/// What a snapshot is built with beside the store's view.
+/// The inputs of a snapshot beside the store's view.
 pub struct Surroundings<'a> {
     /// The workers that may be used.
     pub workers: BTreeMap<&'a WorkerId, Usable<'a>>,
     /// The device types of the fleet.
     pub types: &'a DeviceTypes,
-    /// What messages cost a query, ns.
+    /// The time that messages add to a query, ns.
     pub round_trip: Nanos,
-    /// How many times as long as where it was measured a variant takes on another type of device,
-    /// until it was measured there.
+    /// The factors by which a variant takes longer on another type of device than on the one where it was measured,
+    /// until it is measured there.
     pub slowdowns: Slowdowns,
 }
 
@@ -58,25 +58,25 @@ pub struct Usable<'a> {
     pub at: DeviceIx,
     /// Its kind.
     pub kind: KindIx,
-    /// The type of its device, where it says so.
+    /// The type of its device, if the worker reports it.
     pub device_type: Option<&'a DeviceTypeName>,
-    /// Engines whose variants it runs.
+    /// Engines whose variants the worker runs.
     pub engines: &'a [EngineName],
-    /// Whether something else slows it down, and not those that are like it.
+    /// Whether something else slows it down but not the other workers of its kind.
     pub slowed: bool,
 }
 
-/// What may answer an application or a model.
+/// The variants that may answer an application or a model.
 pub struct Scope {
     /// The application, by number and by name.
     application: (ApplicationIx, ApplicationId),
     members: Vec<Arc<IndexedVariant>>,
     index: Index,
-    /// Where queries come in several sizes: by class of size, made by the first query of a class.
+    /// If queries come in several sizes: indices by class of size. The first query of a class makes its index.
     sized: Option<SizeClasses>,
-    /// Of a model: the least quality of answers to queries that ask for none.
+    /// The least quality of answers to queries of a model that ask for none.
     usual_quality: Option<Quality>,
-    /// The quality of the most accurate of its files as they were uploaded; `None` where no accuracy is known.
+    /// The quality of the most accurate of its files as they were uploaded; `None` if no accuracy is known.
     uploaded_quality: Option<f64>,
     /// Inputs and outputs.
     pub signature: Signature,
@@ -84,7 +84,7 @@ pub struct Scope {
 
 /// Indices of one scope by class of size.
 struct SizeClasses {
-    /// Those that are taken for dominated.
+    /// The entries that are treated as dominated.
     dominated: BTreeSet<(VariantIx, KindIx)>,
     classes: Box<[OnceLock<Box<Index>>]>,
 }
@@ -92,18 +92,18 @@ struct SizeClasses {
 /// The index at one moment.
 #[derive(Default)]
 pub struct Snapshot {
-    /// By ordinal; `None` where a variant was retired.
+    /// By ordinal; `None` if a variant was retired.
     known: IndexVec<VariantIx, Option<Arc<IndexedVariant>>>,
     by_variant: HashMap<VariantId, VariantIx>,
     applications: HashMap<ApplicationId, Arc<Scope>>,
     models: HashMap<ModelId, Arc<Scope>>,
     versions: Versions,
-    /// What its variants were judged by.
+    /// The facts by which its variants were judged.
     basis: Basis,
 }
 
 impl Interner {
-    /// The number of a variant, a new one for one that was not seen before.
+    /// The number of a variant. A variant that is new gets a new number.
     pub fn ordinal(&mut self, variant: &VariantId) -> VariantIx {
         if let Some(known) = self.ordinals.get(variant) {
             return *known;
@@ -113,29 +113,29 @@ impl Interner {
         next
     }
 
-    /// The number of a variant, where it has one.
+    /// The number of a variant, if it has one.
     pub fn number(&self, variant: &VariantId) -> Option<VariantIx> {
         self.ordinals.get(variant).copied()
     }
 
-    /// The variant of a number that was given out.
+    /// The variant that has this number.
     pub fn name(&self, variant: VariantIx) -> Option<&VariantId> {
         self.names.get(variant)
     }
 
-    /// The number of an application, a new one for one that was not seen before.
+    /// The number of an application. An application that is new gets a new number.
     pub fn application(&mut self, application: &ApplicationId) -> ApplicationIx {
         let next = ApplicationIx::new(self.applications.len() as u32);
         *self.applications.entry(application.clone()).or_insert(next)
     }
 
-    /// The number of a type of device, a new one for one that was not seen before.
+    /// The number of a type of device. A type that is new gets a new number.
     pub fn device_type(&mut self, name: &DeviceTypeName) -> u32 {
         let next = self.types.len() as u32;
         *self.types.entry(name.clone()).or_insert(next)
     }
 
-    /// A number for the weights of a variant, which others may have too.
+    /// The number of a variant's weights. Other variants may have the same weights.
     pub fn weights(&mut self, variant: &Variant) -> u32 {
         let next = self.weights.len() as u32;
         let spec = &variant.spec;
@@ -145,7 +145,7 @@ impl Interner {
 }
 
 impl Snapshot {
-    /// Builds the index from the store's view, with what has not changed since `before`.
+    /// Builds the index from the store's view. Takes what has not changed from `before`.
     pub fn build(
         view: &View,
         around: &Surroundings<'_>,
@@ -196,12 +196,12 @@ impl Snapshot {
         self.known(*self.by_variant.get(id)?)
     }
 
-    /// What may answer an application.
+    /// The scope of an application.
     pub fn application(&self, id: &ApplicationId) -> Option<&Scope> {
         self.applications.get(id).map(Arc::as_ref)
     }
 
-    /// What answers where a model is named.
+    /// The scope of a model.
     pub fn model(&self, reference: &ModelId) -> Option<&Scope> {
         self.model_exactly(self.versions.model(reference)?)
     }
@@ -220,7 +220,7 @@ impl Snapshot {
         Some((*number, name))
     }
 
-    /// How many rows of a measured size a row of a query is worth.
+    /// How many rows of the measured size one row of a query is worth.
     pub fn rows_worth(&self, route: &Route, extent: InputSize) -> f64 {
         let worth = match route {
             Route::Application(id) => self.application(id).map(|it| it.rows_worth(extent)),
@@ -235,7 +235,7 @@ impl Snapshot {
         self.known.iter().flatten()
     }
 
-    /// Whether `route` can be answered: something of it is loaded, or a worker can load it.
+    /// Whether `route` can be answered: a variant of it is loaded, or a worker can load one.
     pub fn is_ready(&self, route: &Route) -> bool {
         self.any(route, |readiness| readiness != Readiness::Failed)
     }
@@ -274,7 +274,7 @@ impl Snapshot {
         }
     }
 
-    /// Indexes an application with all of its variants, and its models.
+    /// Indexes an application with all its variants, and its models.
     fn index_application(&mut self, members: &[Arc<IndexedVariant>], before: &Self) {
         let application = &members[0].variant.application;
         let answering = self.versions.answering(members);
@@ -307,9 +307,9 @@ impl Snapshot {
         })
     }
 
-    /// The index of `members`, among which are all of their application that `within` says so of.
-    /// Who is dominated is known from the registration, among all variants of the application: where
-    /// the one that dominates is not a member or cannot be loaded, it is judged again among these.
+    /// The index of `members`, which include all variants of their application for which `within` is true. The
+    /// registration says which variants are dominated, among all variants of the application. If the dominator of a
+    /// variant is not a member or cannot be loaded, the variant is judged again among these.
     fn scope(
         &self,
         members: Vec<Arc<IndexedVariant>>,
@@ -354,13 +354,13 @@ impl Scope {
         self.application.0
     }
 
-    /// Whether it was made of these.
+    /// Whether it was made from these variants.
     fn is_of(&self, members: &[Arc<IndexedVariant>]) -> bool {
         let mut pairs = self.members.iter().zip(members);
         self.members.len() == members.len() && pairs.all(|(one, other)| Arc::ptr_eq(one, other))
     }
 
-    /// The length above which nothing takes a query of this size; `None` where something does.
+    /// The length above which no variant takes a query of this size; `None` if one does.
     pub fn limit(&self, extent: InputSize) -> Option<u64> {
         self.sized.as_ref()?;
         let longest = self.members.iter().map(|known| match known.takes(extent) {
@@ -370,13 +370,13 @@ impl Scope {
         longest.collect::<Option<Vec<u64>>>()?.into_iter().max()
     }
 
-    /// How many rows of a measured size a row of this size is worth.
+    /// How many rows of the measured size one row of this size is worth.
     pub fn rows_worth(&self, extent: InputSize) -> f64 {
         let first = self.members.first();
         first.map_or(1.0, |known| known.rows_worth(extent))
     }
 
-    /// What may answer a query of this size.
+    /// The index of the variants that may answer a query of this size.
     pub fn index_at(&self, extent: InputSize) -> &Index {
         let sized = self.sized.as_ref().zip(extent.class());
         let cell = sized.and_then(|(sized, class)| Some((sized, sized.classes.get(class)?)));
@@ -410,8 +410,8 @@ impl SizeClasses {
     }
 }
 
-/// The instances of each variant on workers that may be used. Where one is overloaded, the device is full, and all that
-/// serve on it count as overloaded.
+/// The instances of each variant on workers that may be used. If one of them is overloaded, its device is full, so all
+/// instances that serve on it count as overloaded.
 fn states<'a>(
     view: &'a View,
     around: &Surroundings<'_>,

@@ -1,31 +1,32 @@
-//! The size that a query comes in, where the inputs of its model have dynamic dimensions.
+//! The size of a query, if the inputs of its model have dynamic dimensions.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use sextant_controller::{Shape, Sharing};
 use sextant_types::{Signature, Variant};
 
-/// What is known of the size of a query.
+/// What is known of a query's size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct InputSize {
-    /// Elements of one row over all inputs; 0 where queries come in one size.
+    /// Elements of one row over all inputs; 0 if queries come in one size.
     size: u64,
-    /// Names the dimensions.
+    /// Identifies the dimensions.
     dims: u64,
-    /// Whether all dynamic dimensions are of one length, as those of a text are.
+    /// Whether all dynamic dimensions have the same length, as those of a text do.
     is_even: bool,
 }
 
-/// Classes of sizes in a doubling: within one, sizes differ by at most 9 %.
+/// Classes of sizes per doubling. Within one class, sizes differ by at most 9 %.
 const CLASSES_PER_DOUBLING: f64 = 8.0;
 
-/// Classes of sizes in all.
+/// The number of classes of sizes.
 pub const CLASSES: usize = 64 * CLASSES_PER_DOUBLING as usize + 1;
 
 // === impl InputSize ===
 
 impl InputSize {
-    /// Of a query with these sizes of the dynamic dimensions, in the order of the signature.
+    /// The size of a query with these values of the dynamic dimensions, in the order of the
+    /// signature.
     pub fn new(signature: &Signature, dims: &[u64]) -> Self {
         let Some(first) = dims.first() else {
             return Self::default();
@@ -39,11 +40,11 @@ impl InputSize {
         }
     }
 
-    /// The class of its size; `None` where queries come in one size.
+    /// The class of its size; `None` if queries come in one size.
     pub fn class(self) -> Option<usize> {
         (self.size > 0).then(|| {
             let class = (self.size as f64).log2() * CLASSES_PER_DOUBLING;
-            // Rounding must not take an end of a class for the beginning of the next.
+            // Rounding must not turn the end of a class into the beginning of the next.
             (class - 1e-9).ceil().max(0.0) as usize
         })
     }
@@ -61,7 +62,7 @@ impl InputSize {
         self.size
     }
 
-    /// What decides with which queries of a variant it shares a batch.
+    /// Identifies the queries of a variant with which it may share a batch.
     pub fn shape(self, variant: &Variant) -> Shape {
         let sharing = match &variant.padding {
             Some(_) if self.is_even => Sharing::Near,

@@ -1,15 +1,17 @@
-//! One picture of the fleet: what the metadata store's view comes to in numbers, once for each change of it.
+//! One picture of the fleet: the metadata store's view in numbers, computed once for each change of it.
 //!
-//! Entry points: [`Snapshot::build`] says what is known of each variant on each kind of device, how soon it could start
-//! there, and what may answer an application or a model, as [`sextant_selection`] takes it. [`Picture::new`] has the
-//! planner's input ([`Picture::input`]): needs, variants that meet them, types of devices. [`desired`] says what is kept
-//! loaded before anyone asks, [`seats`] which workers may leave, [`frontier`] which variants are worth considering.
+//! Entry points: [`Snapshot::build`] computes what is known of each variant on each kind of device, how soon it could
+//! start there, and what may answer an application or a model, in the form that [`sextant_selection`] takes.
+//! [`Picture::new`] computes the planner's input ([`Picture::input`]): needs, variants that meet them, types of
+//! devices. [`desired`] determines what is kept loaded before anyone asks, [`seats`] which workers may leave, and
+//! [`frontier`] which variants are worth considering.
 //!
-//! Dispatcher, autoscaler and simulator take these and assemble none of their own: the simulator makes a
-//! [`View`](sextant_metadata::View) of its devices. A variant has one number in all of it, its [`Interner`]'s.
+//! Dispatcher, autoscaler and simulator use these and build no picture of their own. The simulator makes a
+//! [`View`](sextant_metadata::View) of its devices. A variant has the same number everywhere in the picture, that of
+//! its [`Interner`].
 //!
-//! **Invariant:** no clock, no async, no lock, no I/O. Order never depends on a hash: those tables that are hashed are
-//! only looked up.
+//! **Invariant:** no clock, no async, no lock, no I/O. Order never depends on a hash: hashed tables are only looked up
+//! in.
 
 mod feasible;
 pub mod frontier;

@@ -1,4 +1,4 @@
-//! What should be loaded, in the order in which it is where there is not room for all.
+//! What should be loaded, in the order of preference if there is not room for all.
 
 use std::collections::BTreeMap;
 
@@ -8,16 +8,16 @@ use sextant_types::{DeviceType, VariantId, index::VariantIx};
 
 use crate::Snapshot;
 
-/// Longest time ahead that is foreseen, s.
+/// The longest time ahead for which load is forecast, s.
 const AHEAD_S: f64 = 180.0;
 
-/// For how long ahead load is foreseen: until a device of any of these types would be up, s.
+/// The time ahead for which load is forecast, s: until a device of any of these types would be up.
 pub fn ahead_s<'a>(types: impl IntoIterator<Item = &'a DeviceType>) -> f64 {
     let starts = types.into_iter().map(|facts| facts.start_ms as f64 / 1e3);
     starts.fold(0.0, f64::max).min(AHEAD_S)
 }
 
-/// What load asks for, by the number of workers, and beside it what is kept warm.
+/// What the load requires, with the number of workers, and in addition what is kept warm.
 pub fn desired(
     planned: &BTreeMap<VariantId, u32>,
     warm: Vec<DesiredVariant>,
@@ -25,17 +25,18 @@ pub fn desired(
     let needed = planned.iter().map(|(variant, count)| DesiredVariant {
         variant: variant.clone(),
         workers: Count::Workers(*count),
-        // Where memory is short, the dispatcher knows from query to query what is worth most.
+        // If memory is short, the dispatcher knows from query to query which variants are worth
+        // most.
         pinned: false,
         needed: *count,
     });
     let mut desired: Vec<DesiredVariant> = needed.collect();
     let needed = desired.len();
     for of in warm {
-        // What is needed is sorted as the plan is.
+        // The needed variants are sorted as the plan is.
         let known = desired[..needed].binary_search_by(|known| known.variant.cmp(&of.variant));
         match known {
-            // Warm wherever it can be, and needed on some of these.
+            // It is kept warm on every worker that can load it, and needed on some of them.
             Ok(at) => desired[at].workers = of.workers,
             Err(_) => desired.push(of),
         }
@@ -43,7 +44,8 @@ pub fn desired(
     desired
 }
 
-/// As the controller takes it, by variant: first what is needed, and the smallest first.
+/// The desired variants in the form that the controller takes, by variant. Needed variants come
+/// first, and smaller ones before larger ones.
 pub fn in_order(
     desired: &[DesiredVariant],
     snapshot: &Snapshot,

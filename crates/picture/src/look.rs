@@ -1,4 +1,4 @@
-//! What the policy sees of the store, and what its answer means there.
+//! What the policy sees of the store, and what its answer means for the store.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use sextant_types::{Digest, EngineName, ModelId, Precision, Variant, index::Vari
 
 use crate::Interner;
 
-/// Numbers in the order in which things are first met.
+/// Numbers in the order in which the keys are first met.
 struct Numbers<K>(BTreeMap<K, u32>);
 
 /// Numbers for what variants have in common.
@@ -16,21 +16,21 @@ struct Numbers<K>(BTreeMap<K, u32>);
 struct Names<'a> {
     models: Numbers<&'a ModelId>,
     engines: Numbers<&'a EngineName>,
-    /// Who have all of these in common hold their weights once.
+    /// Variants that share all of these hold their weights once.
     weights: Numbers<(&'a EngineName, Digest, Precision)>,
 }
 
 /// The variants that should be loaded before anyone asks, in the order of their ids.
 pub fn kept_warm(view: &View, memory_share: f64, interner: &mut Interner) -> Vec<DesiredVariant> {
     let mut names = Names::default();
-    // A version that only who names it asks is loaded by its first query.
+    // A version that answers only queries that name it is loaded by its first query.
     let published = view.variants.values();
     let published = published.filter(|it| it.release.stage.answers());
     let candidates =
         published.map(|variant| names.candidate(interner.ordinal(&variant.id), variant));
     let candidates: Vec<Candidate> = candidates.collect();
     let workers = view.workers.values();
-    // One that somebody has taken out counts: what it has moves, and is desired until then.
+    // A worker that somebody has taken out counts. Its variants move, and are desired until then.
     let staying = workers.filter(|worker| !worker.record.draining);
     let places: Vec<Place> = staying.map(|worker| names.place(worker)).collect();
     let wishes = warm::kept_warm(&candidates, &places, memory_share);

@@ -1,4 +1,4 @@
-//! What the planner sees of the store: needs, variants that meet them and types of devices, as numbers.
+//! What the planner sees of the store, as numbers: needs, variants that meet them, and types of devices.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,72 +27,74 @@ use crate::{
     tenants::Set,
 };
 
-/// What the autoscaler was told, as far as the picture depends on it.
+/// The settings of the autoscaler on which the picture depends.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Options {
-    /// Who plans.
+    /// The policy that plans.
     pub policy: Policy,
-    /// Whether the first query of an application that nobody has asked yet finds a worker, too.
+    /// Whether a worker is kept even for the first query of an application that nobody has asked yet.
     pub serves_silent: bool,
-    /// Most that all workers may cost, US dollars an hour.
+    /// The most that all workers together may cost, US dollars an hour.
     pub budget_per_hour_usd: Option<f64>,
-    /// How many times as long as where it was measured a variant is taken to run elsewhere.
+    /// The factor by which a variant is assumed to run longer on a type of device than on the one where it was
+    /// measured.
     pub estimate_factor: f64,
-    /// Whether a plan counts what surrounds the engines on a worker; not where devices are simulated, which do
-    /// nothing else.
+    /// Whether a plan counts what surrounds the engines on a worker. It is false if devices are simulated, because
+    /// those do nothing else.
     pub counts_surroundings: bool,
-    /// What messages cost a query on its way to a worker and back, ns.
+    /// The time that messages add to a query on its way to a worker and back, ns.
     pub round_trip: Nanos,
-    /// The fewest and the most workers of each type that a provider starts and ends. Workers of other types are
-    /// as many as there are.
+    /// The fewest and the most workers of each type that a provider starts and ends. The number of workers of other
+    /// types is fixed.
     pub pools: BTreeMap<DeviceTypeName, (u32, u32)>,
 }
 
 /// Workers of one type.
 #[derive(Debug, Clone)]
 pub struct Kind {
-    /// The type.
+    /// The name of the type.
     pub name: DeviceTypeName,
     /// Its number.
     pub key: u32,
-    /// What is known of it.
+    /// The facts of the type.
     pub facts: Arc<DeviceType>,
-    /// Those that are up and stay.
+    /// The workers of the type that are up and stay.
     pub up: u32,
-    /// Fewest that there may be.
+    /// The fewest workers that there may be.
     pub least: u32,
-    /// Most that there may be.
+    /// The most workers that there may be.
     pub most: u32,
-    /// Whether a provider starts and ends them.
+    /// Whether a provider starts and ends the workers.
     pub managed: bool,
-    /// What they say of themselves.
+    /// What the workers report.
     pub measured: Measurement,
-    /// What surrounds the engines on one of them; none that is known of.
+    /// What surrounds the engines on one of the workers; `None` if it is not known.
     pub surroundings: Option<Surroundings>,
 }
 
-/// Everything as numbers: positions in the lists are those of the problem, variants have their interner's numbers.
+/// The whole picture as numbers. Positions in the lists are those of the problem, and variants have the numbers of
+/// their interner.
 pub struct Picture {
-    /// What is asked for.
+    /// The forecast demand.
     pub outlooks: Vec<Forecast>,
     /// Types of devices.
     pub kinds: Vec<Kind>,
-    /// Those that are published.
+    /// The published variants.
     pub variants: BTreeMap<VariantIx, Arc<Variant>>,
-    /// The planner's.
+    /// The planner's problem.
     pub problem: Problem,
-    /// By choice: 0 where none is preferred to it for its need, then 1 and so on.
+    /// By choice: 0 if no choice is preferred to it for its need, then 1 and so on.
     pub preferences: Vec<u32>,
-    /// By choice: memory of its variant.
+    /// By choice: the memory of its variant.
     footprints: Vec<Footprint>,
     /// By choice: the quality of its variant, and the time of a lone query there, ms.
     merits: Vec<(Quality, f64)>,
-    /// Which applications have set something, and whose needs are whose.
+    /// The applications that have settings of their own, and which needs belong to which application.
     pub set: Set,
     tenants: Tenants,
-    /// What could run the steps of pipelines, where any ask.
+    /// The variants that could run the steps of pipelines, if there are any.
     pub(crate) able: Vec<EligibleVariant>,
-    /// What the plans of pipelines have run their steps.
+    /// What runs the steps according to the plans of pipelines.
     pub staff: Vec<Staff>,
     staffed: ReservedCapacity,
     instances: Vec<scaling::Instance>,
@@ -101,7 +103,7 @@ pub struct Picture {
 // === impl Picture ===
 
 impl Picture {
-    /// `known` has facts of types of which no worker is up.
+    /// `known` has the facts of types of which no worker is up.
     pub fn new(
         view: &View,
         mut outlooks: Vec<Forecast>,
@@ -158,7 +160,7 @@ impl Picture {
         picture
     }
 
-    /// What the planner decides by.
+    /// The planner's input.
     pub fn input(&self) -> PlannerInput {
         let kinds = self.kinds.iter().map(|kind| scaling::Kind {
             key: kind.key,
@@ -184,7 +186,7 @@ impl Picture {
         (self.staffed, self.staff) = plans.of(self);
     }
 
-    /// A variant on a type of device, by their names.
+    /// A variant on a type of device, found by their names.
     pub(crate) fn able_on(&self, variant: &str, kind: &str) -> Option<(&EligibleVariant, &Kind)> {
         let mut able = self.able.iter();
         able.find_map(|of| {
@@ -203,7 +205,7 @@ impl Picture {
         for (at, outlook) in self.outlooks.iter().enumerate() {
             needs.entry(&outlook.need.application).or_default().push(at);
         }
-        // Other versions than the current ones are loaded by their first query.
+        // Versions other than the current ones are loaded by their first query.
         for (number, published) in self.variants.clone() {
             let variant = &*published;
             if self.is_left_out(view, &instances, variant) {
@@ -269,7 +271,7 @@ impl Picture {
         }
     }
 
-    /// How much each choice is preferred for its need: of a need that prefers a low price all are alike.
+    /// How much each choice is preferred for its need. For a need that prefers a low price, all choices are equal.
     fn preferences(&self) -> Vec<u32> {
         let mut ranks = vec![0; self.problem.choices.len()];
         let mut of_needs: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
@@ -300,8 +302,8 @@ impl Picture {
         self.outlooks[need as usize].need.class.prefer
     }
 
-    /// Whether another variant dominates this one and can be loaded. Then no query is answered by this
-    /// one, and its profile is that of where it was registered, whatever the type of device.
+    /// Whether another variant dominates this one and can be loaded. If so, no query is answered by this one, and its
+    /// profile is the one from the registration, whatever the type of device.
     fn is_left_out(&self, view: &View, instances: &Instances<'_>, variant: &Variant) -> bool {
         let by = variant.dominated_by.as_ref();
         let Some(by) = by.and_then(|by| view.variants.get(by)) else {
@@ -323,7 +325,7 @@ impl Picture {
     }
 }
 
-/// Adds a need to each application that nobody has asked yet: its first query, too, finds a worker.
+/// Adds a need to each application that nobody has asked yet, so that its first query finds a worker, too.
 fn add_silent(view: &View, outlooks: &mut Vec<Forecast>) {
     let asked: BTreeSet<ApplicationId> = outlooks
         .iter()
@@ -334,10 +336,11 @@ fn add_silent(view: &View, outlooks: &mut Vec<Forecast>) {
     outlooks.extend(silent.into_iter().map(Forecast::nobody));
 }
 
-/// Instances by variant: each look at the fleet goes through them once, not once for each variant.
+/// Instances by variant. Each look at the fleet goes through the instances once, and not once for each variant.
 type Instances<'a> = BTreeMap<&'a VariantId, Vec<&'a Instance>>;
 
-/// Queries of a need of its application that a device of a kind answers in time with a variant; `None` where it is not quick enough.
+/// Queries a second of a need that a device of a kind answers in time with a variant; `None` if the variant is too
+/// slow.
 fn rps(
     variant: &Variant,
     profile: &Profile,
@@ -361,8 +364,8 @@ fn rps(
     (rate.is_finite() && rate > 0.0).then_some(rate)
 }
 
-/// What a row of a need takes of the surroundings: its share of a query, and the bytes of its inputs at the size at
-/// which the variant was measured.
+/// The load that a row of a need puts on the surroundings: its share of a query, and the bytes of its inputs at the
+/// size at which the variant was measured.
 fn amounts(variant: &Variant, profile: &Profile, forecast: &Forecast) -> Amounts {
     let signature = &variant.signature;
     let elements = signature.row_elements(&profile.sizes.dims) as f64;
@@ -384,7 +387,7 @@ fn instances(view: &View) -> Instances<'_> {
     instances
 }
 
-/// What workers that are up and stay load, and what serves there.
+/// What workers that are up and stay have loaded or are loading, and what serves there.
 fn loaded(view: &View, kinds: &[Kind], interner: &mut Interner) -> Vec<scaling::Instance> {
     let mut devices: BTreeMap<&WorkerId, KindIx> = BTreeMap::new();
     for (at, kind) in (0..).zip(kinds) {
@@ -405,7 +408,7 @@ fn loaded(view: &View, kinds: &[Kind], interner: &mut Interner) -> Vec<scaling::
     held.collect()
 }
 
-/// Workers by type that serve a variant with these instances.
+/// By type: the workers that serve a variant with these instances.
 fn running(view: &View, instances: Option<&Vec<&Instance>>) -> BTreeMap<DeviceTypeName, u32> {
     let mut running = BTreeMap::new();
     for instance in instances.into_iter().flatten() {
@@ -423,8 +426,8 @@ fn type_of(worker: &Worker) -> Option<&DeviceTypeName> {
     Some(&worker.record.device_type.as_ref()?.name)
 }
 
-/// The workers of a type that are up and stay. Where none stays, those that somebody has taken out serve
-/// until others are there: what is planned for them is desired meanwhile.
+/// The workers of a type that are up and stay. If none stays, those that somebody has taken out serve until others are
+/// up, so what is planned for them is desired in the meantime.
 fn up<'a>(view: &'a View, name: &DeviceTypeName) -> Vec<&'a Worker> {
     let workers = view.workers.values();
     let serve = workers.filter(|worker| !worker.record.draining && type_of(worker) == Some(name));
@@ -435,10 +438,10 @@ fn up<'a>(view: &'a View, name: &DeviceTypeName) -> Vec<&'a Worker> {
     }
 }
 
-/// What surrounds the engines on a worker of a type: as its workers say, or what is stated where none does.
+/// What surrounds the engines on a worker of a type, as its workers report it, or as it is configured if none does.
 fn surroundings(workers: &[&Worker], facts: &DeviceType) -> Option<Surroundings> {
     let said = workers.iter().filter_map(|it| it.record.surroundings);
-    // What a worker says may be anything.
+    // A worker may report any value.
     let sound = said.filter(|it| {
         let figures = [it.cores, it.factor];
         figures.iter().all(|it| it.is_finite() && *it > 0.0)
@@ -447,7 +450,7 @@ fn surroundings(workers: &[&Worker], facts: &DeviceType) -> Option<Surroundings>
     Some(Surroundings::middle(sound.collect()).unwrap_or_else(stated))
 }
 
-/// The types that are configured, were seen or are there.
+/// The types that are configured, were seen or are present.
 fn kinds(
     view: &View,
     known: &BTreeMap<DeviceTypeName, Arc<DeviceType>>,
@@ -464,7 +467,7 @@ fn kinds(
         let pool = options.pools.get(&name);
         let (least, most) = match pool {
             Some((least, most)) => (*least, *most.max(least)),
-            // Whoever runs them decides how many there are.
+            // The operator decides how many there are.
             None => (up, up),
         };
         let has = |state: InstanceState| {

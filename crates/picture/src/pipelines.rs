@@ -1,18 +1,19 @@
-//! Plans for pipelines that have a latency target: which variant runs each step on how many devices of which type.
+//! Plans for pipelines that have a latency target: which variant runs each step, on how many devices of which type.
 //!
-//! What the steps ask for is demand of the applications that they ask, tagged with the step. From the tags follow the
-//! graph, how often each step runs and on how many rows; from the variants and the types of devices, what may run it. The
-//! planner is that of `sextant plan` ([`search`]), over a sample of queries that come by chance at the expected rate. Its
-//! plan is kept while the load of each step stays near what it was made for.
+//! The demand of a step is demand of the application that the step asks, tagged with the step. The tags give the graph,
+//! how often each step runs and on how many rows. The variants and the types of devices give what may run it. The
+//! planner is that of `sextant plan` ([`search`]), over a sample of queries that arrive at random at the expected rate.
+//! Its plan is kept while the load of each step stays near the load for which it was made.
 //!
-//! A step that asks one of several is tagged with whom it asked: it is several [`parts`] here, of which a query runs one. The
-//! steps of a pipeline that is a step are tagged as steps of the outermost one, `step.inner`.
+//! A step that asks one of several routes is tagged with the route that it asked. Here it is several [`parts`], of
+//! which a query runs one. If a step is itself a pipeline, the steps of that pipeline are tagged as steps of the
+//! outermost one, `step.inner`.
 //!
-//! Where queries ask the whole for an accuracy, steps are tagged with that and with what was measured of it. Accuracies count
-//! only then: else what is too inaccurate for its step is left out, and nothing more is asked for. How accurate the whole is by
-//! its steps the planner says ([`Problem::is_accurate`]): a step that runs on a condition counts by the share of the queries
-//! that run it. That share may move while the load of each step stays near, so a plan is kept only while it is accurate enough
-//! by the shares of now.
+//! If queries ask the whole pipeline for an accuracy, steps are tagged with that accuracy and with what was measured of
+//! the whole. Accuracies count only then. Otherwise variants that are too inaccurate for their step are left out, and
+//! no more is demanded. The planner says how accurate the whole is by its steps ([`Problem::is_accurate`]): a step that
+//! runs on a condition counts by the share of the queries that run it. That share may move while the load of each step
+//! stays near, so a plan is kept only while it is accurate enough by the current shares.
 
 mod batches;
 
@@ -35,41 +36,41 @@ use sextant_types::{
 
 use crate::{Forecast, Kind, Picture};
 
-/// How many times the expected rate is planned for, so that a plan lasts.
+/// The multiple of the expected rate that is planned for, so that a plan lasts.
 const RAISED: f64 = 1.1;
 
-/// Below this share of what was planned for a plan is made anew.
+/// Below this share of the planned load, a new plan is made.
 const LESS: f64 = 0.7;
 
-/// Queries of a sample.
+/// Queries in a sample.
 const QUERIES: usize = 2000;
 
-/// Share of the queries that may be late.
+/// The share of the queries that may be late.
 const LATE: f64 = 0.01;
 
-/// The seed of the sample, which is the same at each look.
+/// The seed of the sample. It is the same at each look.
 const SEED: u64 = 1;
 
-/// Most rows of a batch that is planned for.
+/// The most rows of a batch that a plan may use.
 const MOST_ROWS: u32 = 4096;
 
-/// Costs that differ by less are the same, US dollars an hour.
+/// Costs that differ by less than this are equal, US dollars an hour.
 const SAME_USD: f64 = 1e-9;
 
-/// Price of devices that have none, US dollars an hour: so that fewer are better.
+/// The assumed price of devices without a price, US dollars an hour, so that fewer devices are better.
 const NO_PRICE: f64 = 1.0;
 
-/// Rows that a search may serve: some tenths of a second.
+/// The rows that a search may simulate, which takes some tenths of a second.
 const EFFORT: Effort = Effort {
     most_rows: 1_000_000,
     most_queries: QUERIES,
 };
 
-/// Plans that were made, by pipeline.
+/// The plans that were made, by pipeline.
 #[derive(Debug, Default)]
 pub struct Plans(BTreeMap<ApplicationId, CachedPlan>);
 
-/// A plan and what it was made for.
+/// A plan, and the question that it answers.
 #[derive(Debug)]
 struct CachedPlan {
     pipeline: ApplicationId,
@@ -77,7 +78,7 @@ struct CachedPlan {
     plan: Option<Plan>,
 }
 
-/// What is planned for.
+/// The question for the planner.
 #[derive(Debug, Clone, PartialEq)]
 struct Question {
     graph: Graph,
@@ -86,12 +87,12 @@ struct Question {
     /// Rows a second by step.
     loads: Vec<f64>,
     target: Nanos,
-    /// The least accuracy of the whole, and what was measured of it; where none is asked for 0 and nothing.
+    /// The least accuracy of the whole pipeline, 0 if none is asked for. `whole` has what was measured of it.
     least: f64,
     whole: Option<Whole>,
 }
 
-/// Queries that come by chance at the rate of a question.
+/// Queries that arrive at random at the rate of a question.
 struct Sample {
     arrivals: Vec<Nanos>,
     routes: Routes,
@@ -107,7 +108,7 @@ pub(crate) struct EligibleVariant {
     pub profile: Profile,
 }
 
-/// A step as a plan has it run.
+/// A step as a plan runs it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Staff {
     /// The pipeline.
@@ -116,23 +117,23 @@ pub struct Staff {
     pub step: String,
     /// The variant.
     pub variant: VariantId,
-    /// The type of device, by its position among the picture's.
+    /// The type of device, by its position in the picture's list.
     pub device: KindIx,
-    /// Most rows of a batch.
+    /// The most rows of a batch.
     pub batch: u32,
-    /// Batches that run side by side.
+    /// The number of batches that run side by side.
     pub replicas: u32,
-    /// Rows a second that are planned for, of the whole step.
+    /// Rows a second of the whole step that are planned for.
     pub rps: f64,
-    /// The latency target of the whole, ms.
+    /// The latency target of the whole pipeline, ms.
     pub target_ms: f64,
-    /// Where it runs.
+    /// The capacity that it occupies.
     pub reserved: Reservation,
 }
 
-/// The steps of a pipeline that are asked.
+/// The demand of a pipeline's steps.
 struct PipelineDemand<'a> {
-    /// In an order in which each comes after those that it waits for.
+    /// In an order in which each step comes after those that it waits for.
     steps: Vec<StepDemand<'a>>,
     target_ms: f64,
 }
@@ -141,7 +142,7 @@ struct StepDemand<'a> {
     of: &'a StepOf,
     /// Positions of its forecasts.
     outlooks: Vec<usize>,
-    /// Runs and rows a second, of the last minute.
+    /// Runs and rows a second in the last minute.
     runs: f64,
     rows: f64,
     /// Rows a second that are planned for.
@@ -151,7 +152,7 @@ struct StepDemand<'a> {
 // === impl Plans ===
 
 impl Plans {
-    /// The plans for what a picture has of pipelines. Pipelines for which there is no plan, or no room, are left to the plan
+    /// The plans for the pipelines in a picture. Pipelines for which there is no plan or no room are left to the plan
     /// for everything else.
     pub fn of(&mut self, picture: &Picture) -> (ReservedCapacity, Vec<Staff>) {
         let mut asked = asked(&picture.outlooks);
@@ -181,7 +182,7 @@ impl Plans {
     }
 }
 
-/// Whether there may be as many devices, and the budget pays for them beside those that there must be.
+/// Whether so many devices are allowed, and whether the budget pays for them beside the devices that are required.
 fn has_room(picture: &Picture, staffed: &ReservedCapacity, staff: &[Staff]) -> bool {
     let mut devices = vec![0.0; picture.kinds.len()];
     let all = staffed.reserved.iter();
@@ -204,13 +205,13 @@ fn has_room(picture: &Picture, staffed: &ReservedCapacity, staff: &[Staff]) -> b
     fits.all(|fits| fits) && budget.is_none_or(|budget| costs <= budget.max(least) + SAME_USD)
 }
 
-/// Steps by their names and by whom they ask: a step that is split is several.
+/// Steps by their names and by the route that they ask. A step that is split appears several times.
 type Steps<'a> = BTreeMap<(&'a str, &'a Route), StepDemand<'a>>;
 
-/// What is asked by steps, by pipeline; pipelines without a target, and those of which a step is missing, are left out.
+/// The demand of steps, by pipeline. Pipelines without a target and pipelines of which a step is missing are left out.
 fn asked(outlooks: &[Forecast]) -> BTreeMap<ApplicationId, PipelineDemand<'_>> {
     let mut all: BTreeMap<&ApplicationId, (Steps<'_>, f64)> = BTreeMap::new();
-    // A step that nobody asks any more may be one of an earlier version.
+    // A step that nobody asks any longer may belong to an earlier version.
     let asked = outlooks
         .iter()
         .enumerate()
@@ -255,14 +256,14 @@ fn asked(outlooks: &[Forecast]) -> BTreeMap<ApplicationId, PipelineDemand<'_>> {
 // === impl PipelineDemand ===
 
 impl PipelineDemand<'_> {
-    /// Whether an application that it asks may not use as much as it asks for.
+    /// Whether one of the applications that it asks may not use as much as it asks for.
     fn is_bounded(&self, picture: &Picture) -> bool {
         let outlooks = self.steps.iter().flat_map(|step| &step.outlooks);
         let mut applications = outlooks.map(|at| &picture.outlooks[*at].need.application);
         applications.any(|application| picture.set.is_bounded(application))
     }
 
-    /// What is to be planned for; `None` where nothing is asked, or nothing can run a step.
+    /// The question for the planner; `None` if nothing is asked, or nothing can run a step.
     fn question(&self, picture: &Picture) -> Option<Question> {
         let (queries, rate) = self.rates()?;
         let rate = rate * RAISED;
@@ -295,7 +296,7 @@ impl PipelineDemand<'_> {
         })
     }
 
-    /// The least accuracy that is asked of the whole, 0 where none is, and what was measured of it.
+    /// The least accuracy that is asked of the whole pipeline, 0 if none is, and what was measured of it.
     fn accuracy(&self, picture: &Picture) -> (f64, Option<f64>) {
         let told = self.steps.iter().flat_map(|step| step.told(picture));
         told.fold((0.0, None), |(least, measured), it| {
@@ -303,7 +304,7 @@ impl PipelineDemand<'_> {
         })
     }
 
-    /// By step: what answered it while the whole was measured.
+    /// By step: the variants that answered it while the whole pipeline was measured.
     fn answered(&self, picture: &Picture) -> Vec<Vec<String>> {
         let steps = self.steps.iter().map(|step| {
             let told = step.told(picture).next();
@@ -313,7 +314,8 @@ impl PipelineDemand<'_> {
         steps.collect()
     }
 
-    /// Queries a second of the last minute, and those that are planned for, by the first step that most of them run.
+    /// Queries a second in the last minute, and those that are planned for. Both are taken from the first step that
+    /// most of them run.
     fn rates(&self) -> Option<(f64, f64)> {
         let mut firsts: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
         let first = self.steps.iter().filter(|step| step.of.after.is_empty());
@@ -331,15 +333,15 @@ impl PipelineDemand<'_> {
 // === impl StepDemand ===
 
 impl StepDemand<'_> {
-    /// What its queries tell of the accuracy of the whole.
+    /// What the queries of the step report of the accuracy of the whole pipeline.
     fn told<'a>(&'a self, picture: &'a Picture) -> impl Iterator<Item = &'a WholeAccuracy> {
         let loads = self.outlooks.iter();
         let loads = loads.filter_map(|at| picture.outlooks[*at].step.as_ref());
         loads.filter_map(|load| load.accuracy.as_ref())
     }
 
-    /// What may run it: what it asks, where it is good enough, on the types of devices of which there may be one. Whether its
-    /// accuracy counts, whoever asks says.
+    /// What may run the step: the variants of what it asks that are good enough, on the types of devices that may have
+    /// a device. The caller says whether their accuracy counts.
     fn choices(&self, picture: &Picture, is_accuracy_asked: bool) -> Vec<Choice> {
         let is_good_enough = |of: &&EligibleVariant| {
             let mut outlooks = self.outlooks.iter().map(|at| &picture.outlooks[*at]);
@@ -371,7 +373,7 @@ impl EligibleVariant {
         }
     }
 
-    /// As the planner takes it, its accuracy left out.
+    /// The choice for the planner, without its accuracy.
     fn choice(&self, kind: &Kind) -> Choice {
         let price = kind.facts.price_per_hour_usd;
         let price = if price > 0.0 { price } else { NO_PRICE };
@@ -396,7 +398,7 @@ impl EligibleVariant {
 // === impl Question ===
 
 impl Question {
-    /// Whether a plan for this is one for that.
+    /// Whether a plan for this question also answers the question `now`.
     fn lasts(&self, now: &Self) -> bool {
         let mut steps = self.graph.steps().iter().zip(now.graph.steps());
         let is_alike = self.graph.steps().len() == now.graph.steps().len()
@@ -410,7 +412,7 @@ impl Question {
             && loads.all(|(then, now)| now / RAISED <= then + 1e-9 && *now >= LESS * then)
     }
 
-    /// A sample of its queries, which is the same for equal questions.
+    /// A sample of its queries. It is the same for equal questions.
     fn sample(&self) -> Sample {
         let mut random = ChaCha8Rng::seed_from_u64(SEED);
         let mut now = 0.0;
@@ -424,7 +426,7 @@ impl Question {
         }
     }
 
-    /// What the planner is asked.
+    /// The problem for the planner.
     fn problem<'a>(&'a self, sample: &'a Sample) -> Problem<'a> {
         let problem = Problem {
             graph: &self.graph,
@@ -444,7 +446,7 @@ impl Question {
 // === impl CachedPlan ===
 
 impl CachedPlan {
-    /// The cheapest plan for a sample that is drawn at the rate.
+    /// The cheapest plan for a sample at the question's rate.
     fn new(pipeline: ApplicationId, question: Question) -> Self {
         let sample = question.sample();
         let problem = question.problem(&sample);
@@ -457,12 +459,12 @@ impl CachedPlan {
         }
     }
 
-    /// Whether the plan is one for what is asked now, too.
+    /// Whether the plan also answers the question `now`.
     fn lasts(&self, now: &Question) -> bool {
         self.question.lasts(now) && self.is_accurate(now)
     }
 
-    /// Whether the plan is accurate enough by how many queries run each step now.
+    /// Whether the plan is accurate enough by the shares of queries that run each step now.
     fn is_accurate(&self, now: &Question) -> bool {
         let is_as_before = now.least <= 0.0 || self.question.graph == now.graph;
         let Some(plan) = self.plan.as_ref().filter(|_| !is_as_before) else {
@@ -472,7 +474,7 @@ impl CachedPlan {
         now.problem(&sample).is_accurate(plan)
     }
 
-    /// What runs each step; empty without a plan.
+    /// What runs each step; empty if there is no plan.
     fn staff(&self, picture: &Picture) -> Vec<Staff> {
         let Some(plan) = &self.plan else {
             return Vec::new();

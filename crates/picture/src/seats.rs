@@ -1,4 +1,4 @@
-//! Workers as those that may end, and which of them have to be emptied first.
+//! The workers that may end, and which of them must be emptied first.
 
 use std::collections::BTreeMap;
 
@@ -8,15 +8,15 @@ use sextant_types::{DeviceTypeName, WorkerId, index::VariantIx};
 
 use crate::Interner;
 
-/// A worker as one that may end.
+/// A worker that may end.
 pub struct Seat {
-    /// Which.
+    /// Its id.
     pub id: WorkerId,
     /// What depends on it.
     pub removable: RemovableDevice,
 }
 
-/// Workers of a type that stay, with what depends on each.
+/// The workers of a type that stay, with what depends on each.
 pub fn seats(
     view: &View,
     desired: &DesiredState,
@@ -43,7 +43,7 @@ pub fn seats(
         .collect()
 }
 
-/// Workers of a type that somebody has taken out, and whether they drain already.
+/// The workers of a type that somebody has taken out, and whether they drain already.
 pub fn leavers(view: &View, name: &DeviceTypeName) -> Vec<(WorkerId, bool)> {
     let workers = view.workers.values();
     let leavers = workers.filter(|worker| worker.leaving && is_of(worker, name));
@@ -56,7 +56,7 @@ fn is_of(worker: &Worker, name: &DeviceTypeName) -> bool {
     facts.is_some_and(|facts| facts.name == *name)
 }
 
-/// By desired variant: workers that stay on which it serves.
+/// By desired variant: the workers that stay and on which it serves.
 pub fn copies(
     view: &View,
     desired: &DesiredState,

@@ -1,4 +1,4 @@
-//! What applications may use of the fleet, as it is shown with their variants.
+//! What applications may use of the fleet, as it is published with their variants.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,15 +14,15 @@ use sextant_types::{ApplicationId, Resources, index::ApplicationIx};
 
 use crate::Forecast;
 
-/// Applications that have set something.
+/// The applications that have settings of their own.
 #[derive(Debug, Default)]
 pub struct Set(BTreeMap<ApplicationId, Resources>);
 
 // === impl Set ===
 
 impl Set {
-    /// Of the published variants. While a change is being published, the first of an application's
-    /// variants has it.
+    /// The settings of the published variants. While a change is being published, the first variant of an application
+    /// decides.
     pub fn of(view: &View) -> Self {
         let mut set = BTreeMap::new();
         for variant in view.variants.values() {
@@ -39,14 +39,14 @@ impl Set {
         set.is_some_and(|set| set.budget_per_hour_usd.is_some() || set.most_workers.is_some())
     }
 
-    /// Adds a need without targets to each application for which devices are kept, for when nobody has
-    /// asked it, or for nothing that any variant can meet.
+    /// Adds a need without targets to each application for which devices are kept. It counts if nobody has asked the
+    /// application, or only for what no variant can meet.
     pub fn add_kept(&self, outlooks: &mut Vec<Forecast>) {
         let kept = self.0.iter().filter(|(_, of)| of.least_workers > 0);
         outlooks.extend(kept.map(|(id, _)| Forecast::nobody(id)));
     }
 
-    /// As the planner takes it; nothing where nobody has set anything.
+    /// The tenants for the planner; empty if nobody has set anything.
     pub fn tenants(&self, outlooks: &[Forecast]) -> Tenants {
         if self.0.is_empty() {
             return Tenants::default();
@@ -65,7 +65,7 @@ impl Set {
         tenants
     }
 
-    /// Who is held back by what, and why, sorted.
+    /// Which applications are held back, by what and why, sorted.
     pub fn held_back(&self, outlooks: &[Forecast], cuts: &[Cut]) -> Vec<Cutback> {
         let each = cuts.iter().filter_map(|cut| {
             let forecast = outlooks.get(cut.need as usize)?;
@@ -84,7 +84,7 @@ impl Set {
         held_back.collect()
     }
 
-    /// Applications for which more is planned than is asked, and the workers' worth that each keeps.
+    /// The applications for which more is planned than is asked, and the number of workers that each keeps.
     pub fn kept(&self, outlooks: &[Forecast], planned: &[Need]) -> BTreeSet<(ApplicationId, u32)> {
         let each = outlooks.iter().zip(planned);
         let raised = each.filter(|(forecast, need)| need.rps > forecast.of.rps);

@@ -1,4 +1,4 @@
-//! The accuracy of a pipeline whose second step runs for a part of its queries, as the plans for it keep it.
+//! Tests that plans keep the accuracy of a pipeline whose second step runs for only a part of its queries.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -19,8 +19,8 @@ const VARIANTS: [(&str, &str, f64, f64); 4] = [
     ("m-4", "slow", 0.9, 12.0),
 ];
 
-/// What was measured of the whole while `m-2` and `m-4` answered, and what is asked of it. With `m-3` it is as accurate as long
-/// as not more than a quarter of the queries run the second step.
+/// The accuracy that was measured of the whole pipeline while `m-2` and `m-4` answered. With `m-3` it is as accurate as
+/// long as at most a quarter of the queries run the second step.
 const MEASURED: f64 = 0.95;
 const LEAST: f64 = 0.9;
 
@@ -47,7 +47,8 @@ fn variant((name, model, lower, ms): (&str, &str, f64, f64), on: &DeviceType) ->
     of
 }
 
-/// What a step asks a model, so many times a second; which variant answered it while the whole was measured.
+/// The demand of a step on a model, this many a second, with the variant that answered it while the whole pipeline was
+/// measured.
 fn asked(step: &str, after: &[&str], answered: &str, rps: f64) -> Forecast {
     Forecast {
         need: Need {
@@ -115,7 +116,7 @@ impl World {
         }
     }
 
-    /// By what the first step and the second are run where so many queries come a second, and so many of them run the second.
+    /// What runs the first step and the second if this many queries come a second and `again` of them run the second.
     fn staffed(&mut self, queries: f64, again: f64) -> Vec<String> {
         let outlooks = vec![
             asked("fast", &[], "m-2", queries),
@@ -140,14 +141,15 @@ fn a_step_counts_towards_the_whole_by_the_share_of_the_queries_that_run_it() {
 fn a_plan_is_made_anew_where_more_queries_run_a_step_than_it_is_accurate_enough_for() {
     let mut world = World::new();
     assert_eq!(world.staffed(500.0, 100.0), ["m-2", "m-3"]);
-    // The load of each step is near what it was: but for its accuracy the plan would last.
+    // The load of each step is near what it was. If not for its accuracy, the plan would last.
     assert_eq!(world.staffed(360.0, 80.0), ["m-2", "m-3"]);
     assert_eq!(world.staffed(360.0, 108.0), ["m-2", "m-4"]);
-    // One that is more accurate than is asked lasts.
+    // A plan that is more accurate than is asked lasts.
     assert_eq!(world.staffed(380.0, 80.0), ["m-2", "m-4"]);
 }
 
-/// The budget would pay for the steps alone, and not beside workers of another type that stay whatever they cost.
+/// The budget would pay for the steps alone, but not for them beside workers of another type that stay whatever they
+/// cost.
 #[test]
 fn a_plan_takes_no_devices_that_the_budget_does_not_pay_for_beside_those_that_there_must_be() {
     let mut world = World::new();

@@ -14,10 +14,10 @@ pub enum Metric {
     Exact,
     /// F1 of each class that occurs, averaged over the classes.
     F1,
-    /// F1 over all classes together: for one label a record the share that is right.
+    /// F1 over all classes together. With one label a record, it is the share that is right.
     F1Micro,
-    /// F1 over all labels of all records together, where a record may have several labels or none: of each the output says how
-    /// likely it is, or 0 or 1.
+    /// F1 over all labels of all records together, where a record may have several labels or none. For each label the
+    /// output has its probability, or 0 or 1.
     F1MultiLabel,
     /// Area under the receiver operating characteristic, of two classes.
     Auc,
@@ -33,13 +33,13 @@ pub enum Metric {
     R2,
     /// Mean of the cosine of the angle between output and label.
     Cosine,
-    /// Share of the tokens whose class is the label; those that are labelled -100 are passed over.
+    /// Share of the tokens whose class is the label. Tokens that are labelled -100 are skipped.
     TokenAccuracy,
     /// Mean of the overlap of boxes with their labels: intersection over union.
     BoxOverlap,
-    /// Mean average precision of boxes that are found, as COCO defines it.
+    /// Mean average precision of detected boxes, as COCO defines it.
     MeanAveragePrecision,
-    /// Mean of what a graph of the model's owner says of each record, 0 to 1.
+    /// Mean of the score that a graph of the model's owner gives to each record, 0 to 1.
     Custom,
 }
 
@@ -75,7 +75,7 @@ impl Metric {
         )
     }
 
-    /// What may be named, for messages.
+    /// The names that are accepted, for messages.
     pub fn names() -> String {
         let names = NAMES.iter().map(|(name, _)| format!("`{name}`"));
         format!(
@@ -84,7 +84,7 @@ impl Metric {
         )
     }
 
-    /// Whether the value is the share of the records that are right: its interval is Wilson's.
+    /// Whether the value is the share of the records that are right, so that its interval is Wilson's.
     pub fn is_share_of_records(self) -> bool {
         matches!(self, Self::Top1 | Self::TopK(_) | Self::Exact)
     }
@@ -119,7 +119,7 @@ impl Metric {
     }
 }
 
-/// What a figure was compared with: only labels make an accuracy of it.
+/// What a measured value was compared with. Only a comparison with labels is an accuracy.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
@@ -127,10 +127,10 @@ impl Metric {
 pub enum AccuracyKind {
     /// The labels of the validation set.
     Accuracy,
-    /// The answers of the file as it was uploaded: the set has no labels. It says how much of that file a variant
-    /// keeps, and nothing of how often the file is right.
+    /// The answers of the uploaded file, because the set has no labels. It says how closely a variant follows that
+    /// file, and nothing about how often the file is right.
     Agreement,
-    /// An earlier version registered the model, and nothing tells any more whether its set had labels.
+    /// An earlier version registered the model, and nothing records whether its set had labels.
     #[default]
     Unknown,
 }
@@ -151,7 +151,7 @@ impl AccuracyKind {
         all.into_iter().find(|kind| kind.name() == name)
     }
 
-    /// Whether labels were compared with: what may meet a least accuracy.
+    /// Whether it was compared with labels. Only then may it meet a least accuracy.
     pub fn is_accuracy(self) -> bool {
         self == Self::Accuracy
     }
@@ -161,10 +161,10 @@ impl AccuracyKind {
 /// the curve, bootstrap for the rest.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Accuracy {
-    /// What was compared with.
+    /// What the value was compared with.
     #[serde(default)]
     pub kind: AccuracyKind,
-    /// How it was scored.
+    /// The metric.
     pub metric: Metric,
     /// The point estimate, in the metric's own unit.
     pub value: f64,
@@ -174,7 +174,7 @@ pub struct Accuracy {
     pub upper: f64,
     /// Records of the validation set that were scored.
     pub records: u64,
-    /// Rows per batch while measuring: outputs of dynamically quantised variants depend on it.
+    /// Rows per batch during the measurement. Outputs of dynamically quantised variants depend on it.
     pub evaluation_batch: u32,
 }
 
@@ -184,8 +184,8 @@ impl Accuracy {
         self.metric.quality(self.value)
     }
 
-    /// The pessimistic end of the interval on the quality scale (larger is better): what an
-    /// accuracy target is compared with.
+    /// The pessimistic end of the interval on the quality scale (larger is better). Accuracy targets are compared with
+    /// it.
     pub fn quality_bound(&self) -> f64 {
         if self.metric.higher_is_better() {
             self.lower
@@ -194,15 +194,15 @@ impl Accuracy {
         }
     }
 
-    /// The lower end of the interval as a share of right answers, 0 to 1; `None` of an error, and of what was not compared with
-    /// labels.
+    /// The lower end of the interval as a share of right answers, 0 to 1; `None` for an error, and for a value that was
+    /// not compared with labels.
     pub fn share(&self) -> Option<f64> {
         let is_share = self.kind.is_accuracy() && self.metric.higher_is_better();
         (is_share && self.lower.is_finite()).then(|| self.lower.clamp(0.0, 1.0))
     }
 
-    /// About how many records would put [`Self::quality_bound`] at `bound`, on the quality scale, if the measured
-    /// value stays what it is; `None` where the value does not exceed it, or no number of records would do.
+    /// About how many records would put [`Self::quality_bound`] at `bound`, on the quality scale, if the measured value
+    /// stayed the same; `None` if the value does not exceed `bound`, or no number of records would suffice.
     pub fn records_for(&self, bound: f64) -> Option<u64> {
         let excess = self.quality() - bound;
         if excess.is_nan() || excess <= 0.0 || self.records == 0 {
@@ -211,7 +211,7 @@ impl Accuracy {
         let needed = match self.metric.is_share_of_records() && (0.0..1.0).contains(&bound) {
             true => Z * Z * bound * (1.0 - bound) / (excess * excess),
             false => {
-                // The interval narrows by the square root of the records.
+                // The interval narrows with the square root of the number of records.
                 let half = self.quality() - self.quality_bound();
                 self.records as f64 * (half / excess).powi(2)
             }
@@ -220,10 +220,10 @@ impl Accuracy {
     }
 }
 
-/// Standard deviations of a normal distribution that hold 95 % of it.
+/// The number of standard deviations of a normal distribution that contain 95 % of it.
 const Z: f64 = 1.959_964;
 
-/// Two digits that count, rounded up.
+/// Rounds up to two significant digits.
 fn round_up(value: f64) -> u64 {
     let step = 10f64.powf((value.log10().floor() - 1.0).max(0.0));
     ((value / step).ceil() * step).min(1e15) as u64

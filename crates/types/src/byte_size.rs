@@ -1,6 +1,6 @@
 //! Numbers of bytes as people write them.
 
-/// Units and what they stand for. Those of thousands are as SI has them.
+/// Units and their values. Units of thousands follow SI.
 const UNITS: [(&str, u64); 10] = [
     ("", 1),
     ("b", 1),
@@ -14,7 +14,7 @@ const UNITS: [(&str, u64); 10] = [
     ("tib", 1 << 40),
 ];
 
-/// Reads `16777216`, `16MB`, `16 MiB` or `1.5GiB`; `None` where it is no whole number of bytes.
+/// Reads `16777216`, `16MB`, `16 MiB` or `1.5GiB`; `None` if it is not a whole number of bytes.
 pub fn parse(text: &str) -> Option<u64> {
     let text = text.trim();
     let is_number = |it: char| it.is_ascii_digit() || it == '.';
@@ -31,7 +31,7 @@ pub fn parse(text: &str) -> Option<u64> {
 
 fn fraction(number: &str, times: u64) -> Option<u64> {
     let bytes = number.parse::<f64>().ok()? * times as f64;
-    // A number with so few digits is whole, or the nearest whole one is meant.
+    // A number with so few digits is whole, or stands for the nearest whole one.
     (bytes < 9e15).then_some(bytes.round() as u64)
 }
 

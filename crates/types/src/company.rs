@@ -1,27 +1,28 @@
-//! Whether rows that were answered in company are those that are answered alone.
+//! Whether rows that were answered in company equal those that are answered alone.
 //!
-//! Registration judges batches by it before they are served, the dispatcher samples of them while they are.
+//! Registration judges batches by it before they are served, and the dispatcher judges samples of batches while they
+//! are served.
 
 use crate::{Tensor, convert};
 
-/// What numbers may differ by.
+/// How much numbers may differ.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Tolerance {
     absolute: f64,
-    /// Of the larger of the two.
+    /// As a share of the larger of the two.
     relative: f64,
-    /// Of the largest number in the row: sums of large numbers leave so much where they cancel out.
+    /// As a share of the largest number in the row: sums of large numbers leave such a remainder where they cancel out.
     of_row: f64,
 }
 
-/// Arithmetic in single precision, in which sums may have another order.
+/// For arithmetic in single precision, in which sums may be computed in another order.
 const EXACT: Tolerance = Tolerance {
     absolute: 1e-4,
     relative: 1e-3,
     of_row: 1e-5,
 };
 
-/// The same in 16 bits, where nothing says what the answer is in single precision.
+/// For arithmetic in 16 bits, if the answer in single precision is not known.
 const HALF: Tolerance = Tolerance {
     absolute: 1e-3,
     relative: 4e-3,
@@ -31,15 +32,15 @@ const HALF: Tolerance = Tolerance {
 /// How a row in company differs from the same row alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Difference {
-    /// It does not, as far as the arithmetic tells.
+    /// It does not differ, within the precision of the arithmetic.
     None,
-    /// Its numbers or text do.
+    /// Its numbers or text differ.
     Values,
-    /// It has other dimensions, or another type.
+    /// It has other dimensions or another type.
     Shape,
 }
 
-/// How far the rows of an output lie from what single precision answers, in company and alone.
+/// How far the rows of an output lie from the answer in single precision, in company and alone.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Distances {
     together: f64,
@@ -48,15 +49,15 @@ pub struct Distances {
     most_together: f64,
     most_alone: f64,
     rows: u32,
-    /// Whether an output's elements are no floats: then distances are shares of elements that differ.
+    /// Whether an output's elements are not floats. Distances are then shares of elements that differ.
     is_whole: bool,
 }
 
 // === impl Tolerance ===
 
 impl Tolerance {
-    /// Of a file whose numbers have 16 bits, or of any other: absolutely 1e-4, a thousandth of the larger number, and 1e-5
-    /// of the largest in the tensor; so many times as much in 16 bits.
+    /// The tolerance for a file whose numbers have 16 bits, or for any other file: 1e-4 absolutely, a thousandth of the
+    /// larger number, and 1e-5 of the largest number in the tensor; a multiple of these in 16 bits.
     pub fn of(is_half: bool) -> Self {
         match is_half {
             true => HALF,
@@ -64,7 +65,7 @@ impl Tolerance {
         }
     }
 
-    /// Compares an output, or rows of it, with the same alone. Whole numbers and text must be the same.
+    /// Compares an output, or rows of it, with the same rows alone. Whole numbers and text must be equal.
     pub fn compare(self, together: &Tensor, alone: &Tensor) -> Difference {
         if together.shape() != alone.shape() || together.data_type() != alone.data_type() {
             return Difference::Shape;
@@ -84,15 +85,15 @@ impl Tolerance {
         let of_row = self.of_row * finite.map(f64::abs).fold(0.0, f64::max);
         ones.iter().zip(others).all(|(a, b)| {
             let limit = self.absolute + (self.relative * a.abs().max(b.abs())).max(of_row);
-            // With something infinite the limit is, too.
+            // If a number is infinite, so is the limit.
             let is_within = limit.is_finite() && (a - b).abs() <= limit;
             a == b || (a.is_nan() && b.is_nan()) || is_within
         })
     }
 }
 
-/// Whether one of these outputs finds two of its classes as likely: the two greatest of a vector of floats are
-/// as good as equal. Which of them a whole number beside names is then for the order of a sum to say.
+/// Whether one of these outputs has a near tie between two classes: the two greatest elements of a vector of floats are
+/// practically equal. Which of the two a whole number in another output names then depends on the order of a sum.
 pub fn is_near_tie(alone: &[Tensor]) -> bool {
     let mut outputs = alone.iter().filter(|it| convert::is_float(it.data_type()));
     outputs.any(|output| {
@@ -118,7 +119,7 @@ fn are_two_greatest_close(vector: &[f64]) -> bool {
 // === impl Distances ===
 
 impl Distances {
-    /// Adds a row of one output, where all three can be compared.
+    /// Adds a row of one output, if all three can be compared.
     pub fn add(&mut self, together: &Tensor, alone: &Tensor, uploaded: &Tensor) {
         let (a, b) = (apart(together, uploaded), apart(alone, uploaded));
         self.together += a;
@@ -130,12 +131,12 @@ impl Distances {
         self.is_whole = !convert::is_float(uploaded.data_type());
     }
 
-    /// Whether there is nothing to judge by.
+    /// Whether nothing was added.
     pub fn is_empty(self) -> bool {
         self.rows == 0
     }
 
-    /// Whether rows in company lie no farther than rows alone do, on the whole and at worst.
+    /// Whether rows in company lie no farther away than rows alone, on average and at worst.
     pub fn are_no_worse(self) -> bool {
         let rows = f64::from(self.rows.max(1));
         if self.is_whole {
@@ -149,7 +150,7 @@ impl Distances {
     }
 }
 
-/// Root mean square of the differences; for whole numbers and text the share of the elements that differ. Infinite where
+/// Root mean square of the differences. For whole numbers and text, the share of the elements that differ. Infinite if
 /// they cannot be compared.
 fn apart(one: &Tensor, other: &Tensor) -> f64 {
     if one.shape() != other.shape() || one.data_type() != other.data_type() {
@@ -180,7 +181,7 @@ fn length(of: &Tensor) -> f64 {
     (sum / values.len() as f64).sqrt()
 }
 
-/// How far one tensor lies from another, as a share of the other's length; infinite where they cannot be compared.
+/// How far one tensor lies from another, as a share of the other's length; infinite if they cannot be compared.
 pub fn relative_distance(one: &Tensor, other: &Tensor) -> f64 {
     let distance = apart(one, other);
     match distance == 0.0 {

@@ -1,16 +1,16 @@
-//! Bringing elements to another type without changing what they mean.
+//! Converts elements to another type without changing what they mean.
 //!
-//! An *input* comes to the type that a model takes when no value changes (integers and booleans keep
-//! their value, any float holds a narrower one), and a float is rounded to a narrower one, because
-//! NumPy makes `float64` of everything; a finite value that would become infinite is refused, and so are
-//! floats for integers. Strings and numbers are never exchanged.
+//! An *input* is converted to the type that a model takes if no value changes (integers and booleans keep their value,
+//! and any float holds a narrower one). A float is rounded to a narrower one, because NumPy makes `float64` of
+//! everything. A finite value that would become infinite is refused, and so are floats for integers. Strings and
+//! numbers are never converted into each other.
 
 use bytes::BytesMut;
 use half::{bf16, f16};
 
 use crate::{Data, DataType, Tensor};
 
-/// One element, exactly: every numeric type fits one of the two.
+/// One element, exactly. Every numeric type fits one of the two.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Number {
     /// Integers and booleans.
@@ -20,7 +20,7 @@ pub enum Number {
 }
 
 impl Number {
-    /// As a double; 64-bit integers are rounded.
+    /// The value as a double. 64-bit integers are rounded.
     pub fn real(self) -> f64 {
         match self {
             Self::Integer(value) => value as f64,
@@ -29,33 +29,33 @@ impl Number {
     }
 }
 
-/// What may happen to a value on the way.
+/// How a value may change in the conversion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rounding {
-    /// Floats may be rounded to the nearest value, not to infinity.
+    /// Floats may be rounded to the nearest value, but not to infinity.
     Nearest,
-    /// Nothing may change.
+    /// No value may change.
     Exact,
 }
 
-/// An input as the model takes it.
+/// Converts an input to the type that the model takes.
 ///
 /// # Errors
-/// Which value cannot be brought over, and why.
+/// Which value cannot be converted, and why.
 pub fn input(tensor: &Tensor, to: DataType) -> Result<Tensor, String> {
     convert(tensor, to, Rounding::Nearest)
 }
 
-/// Why strings are not brought to a type of numbers, nor numbers to strings.
+/// Why strings are not converted to numbers, nor numbers to strings.
 pub const NO_NUMBERS: &str = "strings and numbers are never exchanged";
 
-/// Whether some elements of one type may be brought to another.
+/// Whether some elements of one type may be converted to another.
 pub fn is_possible(from: DataType, to: DataType) -> bool {
     let are_numbers = from != DataType::Bytes && !matches!(to, DataType::Bytes | DataType::Bool);
     from == to || (are_numbers && (is_float(to) || !is_float(from)))
 }
 
-/// The same elements in another type, unchanged in value.
+/// Converts elements to another type without changing their values.
 ///
 /// # Errors
 /// Which value the type cannot hold.
@@ -167,8 +167,8 @@ pub fn encode(
     Ok(())
 }
 
-/// What JSON writes for floats that are no numbers, as the JSON form of Protocol Buffers has them, and `null`, which is a
-/// missing value.
+/// How JSON writes floats that are not finite, as in the JSON form of Protocol Buffers, and `null`, which is a missing
+/// value.
 const SPECIAL: [(&str, f64); 4] = [
     ("null", f64::NAN),
     ("\"NaN\"", f64::NAN),
@@ -191,7 +191,7 @@ pub fn special_text(value: f64) -> &'static str {
     }
 }
 
-/// Integers have to survive the way into a float; floats are what they are.
+/// Integers must survive the conversion to a float. Floats stay the same.
 fn to_f64(value: Number, to: DataType) -> Result<f64, String> {
     match value {
         Number::Float(value) => Ok(value),

@@ -1,7 +1,7 @@
 //! Device types: hardware with a price.
 //!
-//! Devices of one type run every variant alike and cost the same, so what was measured on one holds
-//! for all of them. A name is all that workers agree on; the facts come with each announcement.
+//! Devices of one type run every variant alike and cost the same, so a measurement on one holds for all of them.
+//! Workers agree only on a name; the facts come with each announcement.
 
 use std::collections::BTreeMap;
 
@@ -9,27 +9,26 @@ use serde::{Deserialize, Serialize};
 
 use crate::{DeviceTypeName, EngineName};
 
-/// Price of a GPU or a runtime for which none is configured, US dollars an hour: one V100 with 8 cores,
-/// on demand (p3.2xlarge, us-east-1), the accelerator of the INFaaS evaluation. Rather too dear: what
-/// is wrongly taken for cheap would draw every query to the dearest hardware of the fleet.
+/// Price of a GPU or a runtime without a configured price, US dollars an hour: one V100 with 8 cores, on demand
+/// (p3.2xlarge, us-east-1), the accelerator of the INFaaS evaluation. It is rather too high, because a price that is
+/// too low would draw every query to the most expensive hardware of the fleet.
 pub const ACCELERATOR_HOUR_USD: f64 = 3.06;
 
-/// Time until a new worker is up where none is configured, ms: a virtual machine that boots and a
-/// process that starts.
+/// Time until a new worker is up if none is configured, ms: a virtual machine boots and a process starts.
 pub const START_MS: u64 = 60_000;
 
-/// By how much the memory of two workers of a type may differ, as a share: what the operating system
-/// keeps is not the same on every machine.
+/// By how much the memory of two workers of a type may differ, as a share: the operating system does not reserve the
+/// same amount on every machine.
 const MEMORY_TOLERANCE: f64 = 0.1;
 
 /// A type of device.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DeviceType {
-    /// What it is called: `cpu-8`, `nvidia-h200`.
+    /// The name of the type: `cpu-8`, `nvidia-h200`.
     pub name: DeviceTypeName,
     /// Engines that run on it, sorted.
     pub engines: Vec<EngineName>,
-    /// What batches occupy, at least 1: the cores of a processor; 1 where one batch runs at a time.
+    /// The number of slots, at least 1: the cores of a processor, or 1 if one batch runs at a time.
     pub slots: u16,
     /// Bytes that loaded variants may occupy.
     pub memory_bytes: u64,
@@ -39,7 +38,7 @@ pub struct DeviceType {
     pub start_ms: u64,
 }
 
-/// What it costs to run a variant on a device type.
+/// The cost of running a variant on a device type.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Cost {
     /// Price of the slots that a batch occupies, US dollars an hour.
@@ -48,42 +47,42 @@ pub struct Cost {
     pub per_1k_usd: f64,
 }
 
-/// What resources cost; from the configuration.
+/// The prices of resources, from the configuration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Prices {
-    /// One core of a processor without a price of its own, for an hour, US dollars.
+    /// Price of one core of a processor without a price of its own, US dollars an hour.
     pub core_hour_usd: f64,
-    /// One gibibyte of such a processor's memory for an hour, US dollars.
+    /// Price of one gibibyte of such a processor's memory, US dollars an hour.
     pub memory_gib_hour_usd: f64,
     /// Device types with prices of their own.
     pub devices: BTreeMap<DeviceTypeName, DevicePrice>,
 }
 
-/// What is configured of a device type.
+/// The configuration of a device type.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct DevicePrice {
-    /// One device for an hour, US dollars.
+    /// Price of one device, US dollars an hour.
     pub hour_usd: Option<f64>,
     /// Time until a new worker is up, ms.
     pub start_ms: Option<u64>,
 }
 
-/// Where a price comes from.
+/// The origin of a price.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PriceSource {
-    /// The configuration names the type.
+    /// The type is configured.
     Configured,
-    /// Cores and memory of a processor.
+    /// It is computed from the cores and memory of a processor.
     Computed,
-    /// [`ACCELERATOR_HOUR_USD`]: the configuration should name the type.
+    /// It is [`ACCELERATOR_HOUR_USD`]. The type should be configured.
     Assumed,
 }
 
 // === impl DeviceType ===
 
 impl DeviceType {
-    /// Cost of a variant whose batches run on `threads` threads, and of which one session answers
-    /// `saturation_rps` rows per second here.
+    /// Cost of a variant whose batches run on `threads` threads, if one session answers `saturation_rps` rows per
+    /// second here.
     pub fn cost(&self, threads: u16, saturation_rps: f64) -> Cost {
         let slots = f64::from(self.slots.max(1));
         let share = (f64::from(threads.max(1)) / slots).min(1.0);
@@ -113,8 +112,8 @@ impl DeviceType {
 // === impl Prices ===
 
 impl Default for Prices {
-    /// A general-purpose cloud instance at 0.384 USD an hour for 8 cores and 32 GiB, three
-    /// quarters of the price counted to the cores.
+    /// A general-purpose cloud instance at 0.384 USD an hour for 8 cores and 32 GiB, with three quarters of the price
+    /// attributed to the cores.
     fn default() -> Self {
         Self {
             core_hour_usd: 0.036,
@@ -125,8 +124,8 @@ impl Default for Prices {
 }
 
 impl Prices {
-    /// Price of a processor for an hour, US dollars; its memory counts in whole gibibytes, so that
-    /// machines that are sold as the same cost the same.
+    /// Price of a processor, US dollars an hour. Its memory counts in whole gibibytes, so that machines that are sold
+    /// as equal cost the same.
     pub fn processor(
         &self,
         name: &DeviceTypeName,
@@ -141,7 +140,7 @@ impl Prices {
         }
     }
 
-    /// Price of a device that is not a processor for an hour, US dollars.
+    /// Price of a device that is not a processor, US dollars an hour.
     pub fn accelerator(&self, name: &DeviceTypeName) -> (f64, PriceSource) {
         match self.configured(name) {
             Some(price) => (price, PriceSource::Configured),
@@ -168,8 +167,8 @@ impl DeviceTypeName {
         Self::new(format!("cpu-{cores}")).expect("letters, a dash and digits obey the rule")
     }
 
-    /// A model's name as a device type: `NVIDIA H200 NVL` becomes `nvidia-h200-nvl`. `None` where
-    /// nothing of it can be kept.
+    /// The name of a device's model as a device type: `NVIDIA H200 NVL` becomes `nvidia-h200-nvl`. `None` if no
+    /// character of it can be kept.
     pub fn from_model(model: &str) -> Option<Self> {
         let lower = model.to_ascii_lowercase();
         let words = lower.split(|sign: char| !sign.is_ascii_alphanumeric() && sign != '.');

@@ -199,7 +199,7 @@ impl Serialize for Code {
 }
 
 impl<'de> Deserialize<'de> for Code {
-    /// A code that this version does not know is an internal one.
+    /// A code that this version does not know counts as `internal`.
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let text = Cow::<'de, str>::deserialize(from)?;
         Ok(Self::parse(&text).unwrap_or(Self::Internal))

@@ -1,23 +1,23 @@
-//! What an application takes of feedback.
+//! Which feedback an application takes.
 
 use serde::{Deserialize, Serialize};
 
-/// Most bytes of feedback that an application may keep.
+/// The most bytes of feedback that an application may keep.
 pub const MOST_BYTES: u64 = 4 << 30;
 
-/// Most days for which an application may keep feedback.
+/// The most days for which an application may keep feedback.
 pub const MOST_DAYS: u32 = 366;
 
-/// What an application takes of feedback, and for how long it keeps it.
+/// Which feedback an application takes, and how long it is kept.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FeedbackSettings {
-    /// Most bytes that are kept; the oldest go first.
+    /// The most bytes that are kept. The oldest feedback is removed first.
     pub max_bytes: u64,
-    /// Days for which it is kept.
+    /// The number of days for which it is kept.
     pub keep_days: u32,
     /// Which rewards are better.
     pub reward: RewardDirection,
-    /// Where a message goes when a model has become worse: it should be trained again.
+    /// The address of a message when a model has become worse and should be trained again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub webhook: Option<String>,
 }
@@ -41,17 +41,17 @@ pub struct InvalidFeedbackSettings {
     pub name: &'static str,
     /// The refused value.
     pub value: u64,
-    /// What would be accepted.
+    /// The values that would be accepted.
     pub rule: &'static str,
 }
 
 // === impl FeedbackSettings ===
 
 impl FeedbackSettings {
-    /// Refuses bounds that keep nothing, and absurd ones.
+    /// Refuses limits that keep nothing, and unreasonably large ones.
     ///
     /// # Errors
-    /// Which bound, and what would be accepted.
+    /// Which limit, and what would be accepted.
     pub fn validate(&self) -> Result<(), InvalidFeedbackSettings> {
         if !(1 << 16..=MOST_BYTES).contains(&self.max_bytes) {
             return Err(InvalidFeedbackSettings {

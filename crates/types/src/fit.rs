@@ -14,7 +14,7 @@ pub struct Line {
     pub residual_ms: f64,
 }
 
-/// Fits the line. One point says nothing about batching: every row then costs a whole run.
+/// Fits the line. A single point says nothing about batching, so every row then costs a whole run.
 pub fn line(points: &[BatchLatency]) -> Line {
     let n = points.len() as f64;
     let xs = || points.iter().map(|point| f64::from(point.batch));
@@ -49,8 +49,8 @@ pub fn line(points: &[BatchLatency]) -> Line {
     }
 }
 
-/// Greatest rows per second over the measured batches, by their medians: a mean would count what
-/// other processes did in between.
+/// The greatest rows per second over the measured batches, by their medians. A mean would include
+/// what other processes did in the meantime.
 pub fn saturation_rps(points: &[BatchLatency]) -> f64 {
     points
         .iter()

@@ -1,4 +1,4 @@
-//! Names and identifiers. Cheap to clone: all are `Arc<str>` or a small array.
+//! Names and identifiers. They are cheap to clone: all are `Arc<str>` or a small array.
 
 use std::{fmt, str::FromStr, sync::Arc};
 
@@ -37,7 +37,7 @@ fn check(what: &'static str, value: &str) -> Result<(), InvalidId> {
     })
 }
 
-/// Digits of the greatest number of a version.
+/// The most digits of a version number.
 const MAX_VERSION_DIGITS: usize = 9;
 
 /// `[application:]name[@version]`.
@@ -134,9 +134,9 @@ name!(
     ApplicationId, "application"
 );
 name!(
-    /// A registered model (an architecture with its weights): its id, or a reference to it as
-    /// [`release`](crate::release) has them. [`ModelId::new`] takes what a model may be called, `parse` takes references
-    /// as well.
+    /// A registered model (an architecture with its weights): its id, or a reference to it as in
+    /// [`release`](crate::release). [`ModelId::new`] accepts the names that a model may have; `parse` also accepts
+    /// references.
     ModelId, "model", check_reference
 );
 name!(
@@ -162,7 +162,8 @@ impl ModelId {
         Self(format!("{application}:{name}").into())
     }
 
-    /// The reference to a version of what this one names; of one that names a version already, itself.
+    /// The reference to a version of the model that this one names. A reference that already names a version is
+    /// returned unchanged.
     pub fn at_version(&self, version: u32) -> Self {
         match self.0.contains('@') {
             true => self.clone(),

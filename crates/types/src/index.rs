@@ -1,14 +1,14 @@
-//! Numbers of things that lie in a table: one type for each kind of thing, so that the number of a pool
-//! cannot be taken for that of a queue.
+//! Numbers of entries in a table. Each kind of entry has its own type, so that the number of a pool cannot be used as
+//! that of a queue.
 
 use std::{
     marker::PhantomData,
     ops::{Index, IndexMut},
 };
 
-/// The number of one kind of thing, by its position in a table of them.
+/// The number of an entry of one kind: its position in a table of them.
 pub trait Number: Copy + Ord {
-    /// The number of the thing at a position.
+    /// The number of the entry at a position.
     fn new(at: u32) -> Self;
 
     /// Its position.
@@ -25,7 +25,7 @@ impl Number for u32 {
     }
 }
 
-/// A type for the numbers of one kind of thing.
+/// A type for the numbers of one kind of entry.
 macro_rules! number {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
@@ -33,7 +33,7 @@ macro_rules! number {
         pub struct $name(u32);
 
         impl $name {
-            /// The number of the thing at a position.
+            /// The number of the entry at a position.
             pub const fn new(at: u32) -> Self {
                 Self(at)
             }
@@ -43,7 +43,7 @@ macro_rules! number {
                 self.0
             }
 
-            /// The first numbers there are.
+            /// The first `N` numbers.
             pub const fn first<const N: usize>() -> [Self; N] {
                 let mut numbers = [Self(0); N];
                 let mut at = 0;
@@ -74,7 +74,7 @@ macro_rules! number {
 }
 
 number! {
-    /// A variant, as those who decide know it.
+    /// A variant, as the decisions know it.
     VariantIx
 }
 
@@ -109,7 +109,7 @@ number! {
 }
 
 number! {
-    /// Whose a queue is: an application, where device time is shared out.
+    /// The tenant of a queue: an application, if device time is shared out.
     TenantIx
 }
 
@@ -119,7 +119,7 @@ impl From<ApplicationIx> for TenantIx {
     }
 }
 
-/// A table whose rows have numbers of the type `I` alone.
+/// A table whose rows are found only by numbers of the type `I`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IndexVec<I, T> {
     list: Vec<T>,
@@ -138,7 +138,7 @@ impl<I, T> Default for IndexVec<I, T> {
 }
 
 impl<I: Number, T> IndexVec<I, T> {
-    /// Rows.
+    /// The number of rows.
     pub fn len(&self) -> usize {
         self.list.len()
     }
@@ -160,7 +160,7 @@ impl<I: Number, T> IndexVec<I, T> {
         self.list.get_mut(number.get() as usize)
     }
 
-    /// The row; empty rows are added up to it where the table is shorter.
+    /// The row. Default rows are added up to it if the table is shorter.
     #[inline]
     pub fn grown(&mut self, number: I) -> &mut T
     where
@@ -173,7 +173,7 @@ impl<I: Number, T> IndexVec<I, T> {
         &mut self.list[at]
     }
 
-    /// Adds a row; tells its number.
+    /// Adds a row. Returns its number.
     pub fn push(&mut self, row: T) -> I {
         let number = I::new(self.list.len() as u32);
         self.list.push(row);
@@ -202,13 +202,13 @@ impl<I: Number, T> IndexVec<I, T> {
 }
 
 impl<I: Number, T> IndexVec<I, Option<T>> {
-    /// The row that is there under a number.
+    /// The row at a number, if it exists.
     #[inline]
     pub fn known(&self, number: I) -> Option<&T> {
         self.get(number)?.as_ref()
     }
 
-    /// The row that is there under a number.
+    /// The row at a number, if it exists.
     #[inline]
     pub fn known_mut(&mut self, number: I) -> Option<&mut T> {
         self.get_mut(number)?.as_mut()

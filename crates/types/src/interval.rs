@@ -1,4 +1,4 @@
-//! 95 % intervals of what was counted.
+//! 95 % intervals of counts.
 
 /// Two-sided 95 % quantile of the normal distribution.
 pub const Z: f64 = 1.959_963_984_540_054;
@@ -14,8 +14,8 @@ pub struct Interval {
     pub upper: f64,
 }
 
-/// Wilson's score interval for `successes` out of `trials`. Successes may be fractional (shares
-/// of a record's labels): records, not labels, count as independent trials.
+/// Wilson's score interval for `successes` out of `trials`. Successes may be fractional (shares of
+/// a record's labels), because records, not labels, count as independent trials.
 pub fn wilson(successes: f64, trials: u64) -> Interval {
     if trials == 0 {
         return Interval {

@@ -1,7 +1,7 @@
-//! Choices that a configuration names.
+//! Enumerations whose values have names in the configuration.
 
-/// An enumeration whose values have names, and the error of a name that is none; `$what` says of
-/// what kind the names are.
+/// An enumeration whose values have names, and the error for an unknown name. `$what` says what
+/// kind of thing the names stand for.
 #[macro_export]
 macro_rules! named {
     (

@@ -9,7 +9,7 @@ pub fn short(value: f64) -> String {
         m if m >= 10.0 => format!("{value:.1}"),
         m if m >= 1.0 => format!("{value:.2}"),
         m if m >= 0.001 || m == 0.0 => format!("{value:.3}"),
-        // As many places as three digits need.
+        // As many decimal places as three digits need.
         m if m >= 1e-5 => format!("{value:.*}", (2.0 - m.log10().floor()) as usize),
         _ => format!("{value:.2e}"),
     }

@@ -1,5 +1,5 @@
-//! What an offline job is asked to do and how it tells of itself: stored with the job, written by
-//! `api`, read by the dispatcher's job runner.
+//! The specification of an offline job and the progress that it reports. They are stored with the job, written by
+//! `api`, and read by the dispatcher's job runner.
 
 use std::{fmt, str::FromStr};
 
@@ -7,55 +7,53 @@ use serde::{Deserialize, Serialize};
 
 use crate::{JobId, Route, Targets, VariantId};
 
-/// Records of the artefact store, answered into files of it.
+/// Records in the artefact store, and the files into which they are answered.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct OfflineSpec {
-    /// Whom the records address.
+    /// The route that answers the records.
     pub route: Route,
-    /// Accuracy and cost targets; latency is ignored, the job runs on spare resources.
+    /// Accuracy and cost targets. Latency is ignored, because the job runs on spare resources.
     pub targets: Targets,
-    /// Path of the records; one that ends in `/` means all files below it, in the order of their
-    /// names.
+    /// Path of the records. A path that ends in `/` means all files below it, in the order of their names.
     pub input: String,
-    /// Path of the answers, in the order of the records; one that ends in `/` has a file for each
-    /// input file.
+    /// Path of the answers, in the order of the records. A path that ends in `/` has one file for each input file.
     pub output: String,
     /// Records that are answered and committed together, at least 1.
     pub chunk: u32,
-    /// How the input is written; `None` goes by each file's suffix.
+    /// The format of the input; `None` uses each file's suffix.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input_format: Option<RecordFormat>,
-    /// How the output is written; `None` goes by its suffix.
+    /// The format of the output; `None` uses its suffix.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_format: Option<RecordFormat>,
-    /// Whom to tell when the job has come to its end: an `http` or `https` address.
+    /// The webhook that is told when the job has ended: an `http` or `https` address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub webhook: Option<String>,
 }
 
-/// How files of records are written.
+/// The format of files of records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RecordFormat {
     /// One JSON document per line.
     Jsonl,
-    /// One array of NumPy whose first dimension counts the records.
+    /// One NumPy array whose first dimension counts the records.
     Npy,
     /// An archive of such arrays, one for each name.
     Npz,
-    /// Rows of text whose first one names the columns.
+    /// Rows of text, the first of which names the columns.
     Csv,
     /// Rows in groups of compressed columns.
     Parquet,
-    /// A file that is one record as a whole: a picture, a text. Only read.
+    /// A file that is one record as a whole, such as a picture or a text. It is only read.
     File,
 }
 
 impl RecordFormat {
-    /// Every format that is written.
+    /// Every format that can be written.
     pub const WRITTEN: [Self; 5] = [Self::Jsonl, Self::Npy, Self::Npz, Self::Csv, Self::Parquet];
 
-    /// Every format that is read.
+    /// Every format that can be read.
     pub const ALL: [Self; 6] = [
         Self::Jsonl,
         Self::Npy,
@@ -77,7 +75,7 @@ impl RecordFormat {
         }
     }
 
-    /// How the names of its files end.
+    /// The suffixes of its files.
     pub fn suffixes(self) -> &'static [&'static str] {
         match self {
             Self::Jsonl => &["jsonl", "ndjson"],
@@ -89,7 +87,7 @@ impl RecordFormat {
         }
     }
 
-    /// Whether answers are written so.
+    /// Whether answers can be written in it.
     pub fn is_written(self) -> bool {
         Self::WRITTEN.contains(&self)
     }
@@ -99,18 +97,18 @@ impl RecordFormat {
         Self::ALL.into_iter().find(|format| format.as_str() == name)
     }
 
-    /// The format of an input that nothing else is said of: by its suffix, and lines where there is none.
+    /// The format of an input for which no format is given: by its suffix, or lines if it has none.
     ///
     /// # Errors
-    /// A sentence on a suffix that is none of the formats'.
+    /// A sentence about a suffix that belongs to no format.
     pub fn of_input(path: &str) -> Result<Self, String> {
         Self::of_file(path, &Self::ALL)
     }
 
-    /// The same of an output.
+    /// The same for an output.
     ///
     /// # Errors
-    /// A sentence on a suffix that is none of the formats' that are written.
+    /// A sentence about a suffix that belongs to no format that can be written.
     pub fn of_output(path: &str) -> Result<Self, String> {
         Self::of_file(path, &Self::WRITTEN)
     }
@@ -128,7 +126,7 @@ impl RecordFormat {
         })
     }
 
-    /// What a path's suffix says.
+    /// The format that a path's suffix stands for.
     pub fn of_path(path: &str) -> Option<Self> {
         let (_, suffix) = path.rsplit_once('.')?;
         let suffix = suffix.to_ascii_lowercase();
@@ -143,8 +141,8 @@ impl fmt::Display for RecordFormat {
     }
 }
 
-/// What a running job is doing: the `step` of its row. Its text is for people; whoever wants the
-/// numbers reads them back.
+/// The activity of a running job: the `step` of its row. Its text is for people; programs parse it back for the
+/// numbers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OfflineStep {
     /// Chunks that are committed.
@@ -155,7 +153,7 @@ pub struct OfflineStep {
     pub variant: VariantId,
     /// Records that could not be answered so far.
     pub failed: u64,
-    /// Estimated time to the job's end, seconds; `None` before the first chunk of a run.
+    /// Estimated time until the job ends, seconds; `None` before the first chunk of a run.
     pub left_s: Option<u64>,
 }
 
@@ -187,7 +185,7 @@ impl FromStr for OfflineStep {
     }
 }
 
-/// A text that no offline job wrote as its step.
+/// A text that is not the step of an offline job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not the step of an offline job")]
 pub struct UnknownStep;
@@ -213,36 +211,36 @@ fn read_step(text: &str) -> Option<OfflineStep> {
     })
 }
 
-/// What is appended to an output's name for the lines about records without an answer.
+/// The suffix of the file with the lines about records without an answer. It is appended to an output's name.
 pub const ERRORS_SUFFIX: &str = ".errors.jsonl";
 
-/// The file in a job's [`notes_folder`] that says what became of its webhook.
+/// The file in a job's [`notes_folder`] that records the delivery to its webhook.
 pub const WEBHOOK_NOTE: &str = "webhook.json";
 
-/// What is appended to an output's name for the folder of the parts.
+/// The suffix of the folder of the parts. It is appended to an output's name.
 const PARTS_SUFFIX: &str = ".parts";
 
-/// `{output}.parts`, below which jobs with this output keep their parts, each in a folder of its name.
+/// `{output}.parts`, below which jobs with this output keep their parts, each in a folder named after the job.
 pub fn parts_folder(output: &str) -> String {
     format!("{}{PARTS_SUFFIX}", output.trim_end_matches('/'))
 }
 
-/// Whether jobs with some output keep their parts below a folder of this name.
+/// Whether a folder of this name holds the parts of jobs with some output.
 pub fn is_parts_folder(folder: &str) -> bool {
     let output = folder.strip_suffix(PARTS_SUFFIX);
     output.is_some_and(|output| !output.is_empty() && !output.ends_with('/'))
 }
 
-/// Where it is noted what was told of a job.
+/// The folder in which the messages about a job are recorded.
 pub fn notes_folder(job: &JobId) -> String {
     format!(".jobs/{job}")
 }
 
-/// Longest accepted address of a webhook, bytes.
+/// The longest accepted address of a webhook, bytes.
 const MAX_WEBHOOK_BYTES: usize = 2048;
 
-/// Refuses what cannot be a webhook's address, and names and passwords inside it, which would show
-/// wherever the job does. The reason never quotes the address.
+/// Refuses addresses that cannot be a webhook's, and addresses with names and passwords, which would be shown wherever
+/// the job is. The reason never quotes the address.
 pub fn check_webhook(url: &str) -> Result<(), &'static str> {
     let rest = url
         .strip_prefix("https://")
@@ -264,7 +262,7 @@ pub fn check_webhook(url: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Scheme and host of a webhook: what may be shown, for its path may be a secret.
+/// Scheme and host of a webhook. Only these may be shown, because its path may be a secret.
 pub fn shown_webhook(url: &str) -> String {
     let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
     let host = rest.split(['/', '?', '#']).next().unwrap_or_default();

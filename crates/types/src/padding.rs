@@ -6,18 +6,19 @@ use serde::{Deserialize, Serialize};
 
 use crate::{DataType, Fill, InvalidTensor, NamedTensor, Signature, SignatureMismatch, Tensor};
 
-/// What a user declares of a model whose inputs may be padded: queries whose dynamic dimensions all
-/// have one length each, as texts have, are brought to the longest of their batch.
+/// What a user declares about a model whose inputs may be padded. Queries whose dynamic dimensions
+/// all have one length, such as texts, are padded to the longest of their batch.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Padding {
-    /// The input that tells given elements (1) from added ones (0).
+    /// The input that distinguishes given elements (1) from added ones (0).
     pub mask: String,
-    /// By input: the value of what is added; 0, or an empty string, where an input is not named.
+    /// By input: the value of the added elements. It is 0, or an empty string, for an input that is
+    /// not named.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub values: BTreeMap<String, f64>,
-    /// Which axes of the outputs are as long as the inputs, and are cut back to the length of each
-    /// query. Found out at registration.
+    /// The axes of the outputs that are as long as the inputs and are cut back to the length of
+    /// each query. Registration determines them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cropped: Vec<OutputAxis>,
 }
@@ -34,13 +35,13 @@ pub struct OutputAxis {
 /// Why a padding does not suit a model.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum InvalidPadding {
-    /// It names an input that there is not.
+    /// It names an input that does not exist.
     #[error(transparent)]
     Input(#[from] SignatureMismatch),
     /// Rows of several queries never share a batch.
     #[error("the model has no batch dimension: there is nothing to pad for")]
     NotBatched,
-    /// The mask has one size only.
+    /// The mask has only one size.
     #[error("mask `{0}` has no dynamic dimension beside that of the batch")]
     FixedMask(String),
     /// The mask cannot be filled with numbers.
@@ -53,7 +54,7 @@ pub enum InvalidPadding {
         name: String,
         /// The value.
         value: f64,
-        /// What the input holds.
+        /// The type of the input.
         data_type: DataType,
     },
 }
@@ -88,7 +89,7 @@ impl Padding {
         Ok(())
     }
 
-    /// The length of inputs that may be padded: of all their dynamic dimensions. `None` where they
+    /// The common length of all dynamic dimensions of inputs that may be padded; `None` if they
     /// differ.
     pub fn length(signature: &Signature, inputs: &[NamedTensor]) -> Option<u64> {
         let dims = signature.dims(inputs);
@@ -96,10 +97,10 @@ impl Padding {
         dims.iter().all(|size| size == first).then_some(*first)
     }
 
-    /// Inputs, which are bound, brought to a length.
+    /// Pads inputs, which are bound, to a length.
     ///
     /// # Errors
-    /// When an input cannot be resized: its name, and why.
+    /// If an input cannot be resized: its name, and why.
     pub fn pad(
         &self,
         signature: &Signature,
@@ -111,10 +112,10 @@ impl Padding {
         signature.resized(inputs, &dims, |input| Fill::Value(value(input)))
     }
 
-    /// Outputs of inputs that were brought to `padded`, cut back to their own length.
+    /// Cuts the outputs of inputs that were padded to `padded` back to their own length.
     ///
     /// # Errors
-    /// When an output cannot be resized.
+    /// If an output cannot be resized.
     pub fn crop(
         &self,
         outputs: &mut [Tensor],

@@ -1,4 +1,4 @@
-//! What was measured about a variant.
+//! The measurements of a variant.
 
 use std::borrow::Cow;
 
@@ -17,7 +17,7 @@ pub struct BatchLatency {
     pub p99_ms: f64,
     /// Mean, ms.
     pub mean_ms: f64,
-    /// Runs measured; 0 where it was too slow to be run and follows from smaller batches and sizes.
+    /// Runs measured; 0 if the batch was too slow to be run and its times follow from smaller batches and sizes.
     pub samples: u32,
 }
 
@@ -26,8 +26,8 @@ pub struct BatchLatency {
 pub struct Profile {
     /// Time to load and be ready to run, ms (median of the repetitions).
     pub load_ms: f64,
-    /// Time of the first load on a device, ms, where the engine keeps what that prepared and `load_ms` is of those that
-    /// follow; `None` where every load is like the first.
+    /// Time of the first load on a device, ms, if the engine keeps what that load prepared and `load_ms` is the time of
+    /// later ones; `None` if every load is like the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_load_ms: Option<f64>,
     /// Measured batches in increasing order of size; never empty.
@@ -44,34 +44,34 @@ pub struct Profile {
     pub peak_memory_bytes: u64,
     /// Bytes of the weights, held once for all variants of the same artefact.
     pub weights_bytes: u64,
-    /// At which sizes of the inputs this was measured, and what at others.
+    /// The sizes of the inputs at which this was measured, and the measurements at other sizes.
     #[serde(flatten)]
     pub sizes: Sizes,
-    /// Run times of lone queries side by side, in increasing order of their number from two on; empty
-    /// where that was not measured.
+    /// Run times of lone queries side by side, in increasing order of their number from two on; empty if that was not
+    /// measured.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub concurrent: Vec<ConcurrentRun>,
 }
 
-/// What was measured at which sizes of the inputs' dynamic dimensions beside the batch; empty where
-/// there is one size only.
+/// The measurements at different sizes of the inputs' dynamic dimensions beside the batch; empty if there is only one
+/// size.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Sizes {
     /// The sizes at which batches of every number of rows were measured, as
     /// [`crate::Signature::dims`] gives them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dims: Vec<u64>,
-    /// What was measured at other sizes, in increasing order of the elements of a row.
+    /// The measurements at other sizes, in increasing order of the elements of a row.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shapes: Vec<ShapeProfile>,
-    /// The greatest length that the engine takes, for inputs whose dynamic dimensions are all of one
-    /// length; `None` where none was found.
+    /// The greatest length that the engine takes, for inputs whose dynamic dimensions all have the same length; `None`
+    /// if no limit was found.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub longest: Option<u64>,
 }
 
-/// Run time of one query while exactly so many run side by side, each on threads of its own: a tuple
-/// of SERF (section V).
+/// Run time of one query while exactly `running` run side by side, each on threads of its own: a tuple of SERF (section
+/// V).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct ConcurrentRun {
     /// Queries that run side by side, at least 2.
@@ -94,8 +94,8 @@ pub struct ShapeProfile {
 }
 
 impl Profile {
-    /// Median latency of a batch of `batch` rows, ms: the measured point, linear in between,
-    /// the fitted line's slope beyond the last point.
+    /// Median latency of a batch of `batch` rows, ms: the measured point, linear in between, and the fitted line's
+    /// slope beyond the last point.
     pub fn latency_ms(&self, batch: u32) -> f64 {
         self.interpolate(batch, |point| point.p50_ms)
     }
@@ -154,7 +154,7 @@ impl Profile {
         })
     }
 
-    /// The greatest rows per second become those of queries of one row that run one at a time.
+    /// Sets the greatest rows per second to those of queries of one row that run one at a time.
     pub fn run_alone(&mut self) {
         let first = self.batches.iter().take(1).copied().collect::<Vec<_>>();
         self.saturation_rps = fit::saturation_rps(&first);
@@ -168,7 +168,7 @@ impl Profile {
 // === impl ConcurrentRun ===
 
 impl ConcurrentRun {
-    /// From run times in ms; `None` without any.
+    /// Made from run times in ms; `None` if there are none.
     pub fn of(running: u16, times_ms: &[f64]) -> Option<Self> {
         let count = times_ms.len() as f64;
         let mean_ms = times_ms.iter().sum::<f64>() / count;
@@ -186,8 +186,8 @@ impl ConcurrentRun {
 // === impl ShapeProfile ===
 
 impl ShapeProfile {
-    /// Median latency of a batch of `batch` rows, ms: the measured point, linear in between, and
-    /// beyond the last point by the time that its last rows took.
+    /// Median latency of a batch of `batch` rows, ms: the measured point, linear in between, and beyond the last point
+    /// extrapolated by the time of the last rows.
     pub fn latency_ms(&self, batch: u32) -> f64 {
         self.interpolate(batch, |point| point.p50_ms)
     }

@@ -7,12 +7,12 @@ pub struct Random {
 }
 
 impl Random {
-    /// A generator whose draws `seed` decides.
+    /// A generator that is seeded with `seed`.
     pub fn new(seed: u64) -> Self {
         Self { state: seed }
     }
 
-    /// Any number.
+    /// A random 64-bit number.
     pub fn word(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let word = (self.state ^ (self.state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -20,12 +20,12 @@ impl Random {
         word ^ (word >> 31)
     }
 
-    /// Above 0, below 1.
+    /// A number above 0 and below 1.
     pub fn unit(&mut self) -> f64 {
         ((self.word() >> 11) as f64 + 0.5) / (1_u64 << 53) as f64
     }
 
-    /// One of `0..count`; 0 of none.
+    /// One of `0..count`; 0 if `count` is 0.
     pub fn below(&mut self, count: usize) -> usize {
         (self.unit() * count as f64) as usize
     }
@@ -42,13 +42,14 @@ impl Random {
     }
 
     /// Gamma with mean 1 and squared coefficient of variation `scv` (Marsaglia and Tsang); constant
-    /// where that is 0 or less.
+    /// if that is 0 or less.
     pub fn gamma(&mut self, scv: f64) -> f64 {
         if scv <= 0.0 {
             return 1.0;
         }
         let shape = 1.0 / scv;
-        // A shape below 1 is that of one more, times a power of a uniform draw.
+        // A draw with a shape below 1 is one with the shape increased by 1, times a power of a
+        // uniform draw.
         let (boosted, power) = match shape < 1.0 {
             true => (shape + 1.0, self.unit().powf(1.0 / shape)),
             false => (shape, 1.0),

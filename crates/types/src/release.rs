@@ -1,9 +1,9 @@
-//! Versions of models: how they are named, and which part each has in answering.
+//! Versions of models: their names, and the part of each in answering.
 //!
-//! The models of one application that have one name are a *line*; each is a version of it. One version of a line is
-//! current. A query names a line, or a version of it, by a *reference*: `name`, `application:name`, `name@version` or
-//! `application:name@version`, all of which stand in a URL's path as they are. [`Releases`] is the one place that says
-//! what a reference stands for; whoever needs to know builds one of what it has.
+//! The models of one application with one name are a *line*; each is a version of it. One version of a line is current.
+//! A query names a line, or a version of it, by a *reference*: `name`, `application:name`, `name@version` or
+//! `application:name@version`. All of these can be used unchanged in a URL's path. Only [`Releases`] determines what a
+//! reference stands for; callers build one from the models that they know.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -14,13 +14,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::{ApplicationId, ModelId};
 
-/// Which part a version has in answering.
+/// The part of a version in answering.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stage {
-    /// It answers whoever names the version, and nobody else.
+    /// It answers only queries that name the version.
     Candidate,
-    /// A share of what the current version has answered is run by it once more, and compared.
+    /// It runs a share of the queries that the current version has answered once more, and the answers are compared.
     Shadow {
         /// The share, percent: above 0, at most 100.
         percent: f64,
@@ -30,29 +30,29 @@ pub enum Stage {
         /// The share, percent: above 0, at most 100.
         percent: f64,
     },
-    /// It answers.
+    /// It answers the queries.
     #[default]
     Current,
-    /// It was current or tried, and is kept to go back to.
+    /// It was current or tried, and is kept so that it can become current again.
     Retired,
 }
 
-/// A share that is none.
+/// A share that is out of range.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 #[error("`percent` is `{0}`: it must be above 0 and at most 100")]
 pub struct InvalidPercent(pub f64);
 
-/// Which version of which name a model is, and its stage.
+/// A model's name, version and stage.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Release {
-    /// What it is called beside its other versions; `None` where that is its id.
+    /// Its name, which it shares with its other versions; `None` if that is its id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<ModelId>,
     /// Its number, from 1.
     pub version: u32,
-    /// Which part it has in answering.
+    /// Its part in answering.
     pub stage: Stage,
-    /// When it came to that, milliseconds since the Unix epoch; 0 where it always was.
+    /// When it entered this stage, milliseconds since the Unix epoch; 0 if it always was in it.
     #[serde(default)]
     pub since_ms: u64,
 }
@@ -72,9 +72,9 @@ pub struct Line {
 #[derive(Debug, Clone, Default)]
 pub struct Releases {
     lines: Vec<Line>,
-    /// Each reference, and each id.
+    /// By reference and by id.
     meanings: HashMap<ModelId, Meaning>,
-    /// By application: where its lines are.
+    /// By application: the positions of its lines.
     applications: HashMap<ApplicationId, Vec<usize>>,
 }
 
@@ -83,24 +83,24 @@ pub struct Releases {
 enum Meaning {
     /// A line: its current version.
     Line(usize),
-    /// A model and no other.
+    /// A single model.
     Version(usize, ModelId),
 }
 
-/// The number of a key that a client sends along, for [`draw`] (FNV-1a over its bytes).
+/// The number of a key that a client sends, for [`draw`] (FNV-1a over its bytes).
 pub fn sticky(key: &str) -> u64 {
     let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     key.bytes().fold(0xcbf2_9ce4_8422_2325, step)
 }
 
-/// Where a number falls in a trial, from 0 to 1, 1 excluded: the same for a number in one trial, and in another one
-/// independent of that.
+/// The position of a number in a trial, from 0 to 1, excluding 1. It is the same for a number within one trial, and
+/// independent between trials.
 pub fn draw(number: u64, trial: &str) -> f64 {
     let mixed = mixed(number ^ sticky(trial));
     (mixed >> 11) as f64 / (1u64 << 53) as f64
 }
 
-/// A number that looks random, one for each number (SplitMix64's finaliser, Steele et al. 2014).
+/// A pseudo-random number, one for each number (SplitMix64's finaliser, Steele et al. 2014).
 pub fn mixed(number: u64) -> u64 {
     let mut mixed = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -122,7 +122,7 @@ impl Stage {
         }
     }
 
-    /// The inverse of [`Self::as_str`]; `percent` is the share of those that have one, 100 where none is given.
+    /// The inverse of [`Self::as_str`]. `percent` is the share of stages that have one, 100 if it is not given.
     pub fn parse(name: &str, percent: Option<f64>) -> Option<Self> {
         let percent = percent.unwrap_or(100.0);
         Some(match name {
@@ -135,7 +135,7 @@ impl Stage {
         })
     }
 
-    /// The share of queries that it gets, where it gets a share.
+    /// The share of queries that it gets, if it gets a share.
     pub fn percent(self) -> Option<f64> {
         match self {
             Self::Shadow { percent } | Self::Canary { percent } => Some(percent),
@@ -143,7 +143,7 @@ impl Stage {
         }
     }
 
-    /// Refuses shares that are none.
+    /// Refuses shares that are out of range.
     pub fn validate(self) -> Result<(), InvalidPercent> {
         match self.percent() {
             Some(percent) if !(percent > 0.0 && percent <= 100.0) => Err(InvalidPercent(percent)),
@@ -151,12 +151,12 @@ impl Stage {
         }
     }
 
-    /// Whether it is tried: it gets a share of queries that name another version or none.
+    /// Whether it is tried: it gets a share of the queries that name another version or none.
     pub fn is_tried(self) -> bool {
         self.percent().is_some()
     }
 
-    /// Whether it is current or tried, so that queries come to it which do not name it.
+    /// Whether it is current or tried, so that it gets queries that do not name it.
     pub fn answers(self) -> bool {
         self == Self::Current || self.is_tried()
     }
@@ -176,7 +176,7 @@ impl Default for Release {
 }
 
 impl Release {
-    /// Whether it says no more than that a model is the one version of its name.
+    /// Whether it says only that a model is the one version of its name.
     pub fn is_default(&self) -> bool {
         *self == Self::default()
     }
@@ -185,8 +185,8 @@ impl Release {
 // === impl Line ===
 
 impl Line {
-    /// The version that answers: of several that are said to be current, while a switch is being published, the one
-    /// that has become so last.
+    /// The version that answers. While a switch is being published, several versions may be marked as current; it is
+    /// the one that has become current last.
     pub fn current(&self) -> Option<&ModelId> {
         let current = self.versions.values();
         let current = current.filter(|(_, release)| release.stage == Stage::Current);
@@ -200,7 +200,7 @@ impl Line {
         let release = |id: &ModelId| self.versions.values().find(|(of, _)| of == id);
         let since = release(current)?.1.since_ms;
         let others = self.versions.values().filter(|(id, _)| id != current);
-        // One that is still said to be current has not been told yet.
+        // A version that is still marked as current has not been updated yet.
         let mut left = others.filter(|(_, it)| match it.stage {
             Stage::Retired => it.since_ms == since,
             Stage::Current => true,
@@ -219,19 +219,19 @@ impl Line {
         self.tried(|stage| matches!(stage, Stage::Shadow { .. }))
     }
 
-    /// What the bare name stands for: the current version, or the first one where none is.
+    /// The model that the bare name stands for: the current version, or the first one if none is current.
     pub fn model(&self) -> Option<&ModelId> {
         let first = || self.versions.values().next().map(|(id, _)| id);
         self.current().or_else(first)
     }
 
-    /// What names a version of it and nothing else.
+    /// The reference that names only this version.
     pub fn reference(&self, id: &ModelId) -> Option<ModelId> {
         let (number, _) = self.versions.iter().find(|(_, (of, _))| of == id)?;
         Some(ModelId::qualified(&self.application, &self.name).at_version(*number))
     }
 
-    /// Whether more is known of it than which version answers.
+    /// Whether the line has versions that take part beside the current one.
     pub fn has_others(&self) -> bool {
         let tried = self
             .versions
@@ -240,7 +240,7 @@ impl Line {
         tried || self.outgoing().is_some()
     }
 
-    /// The probability with which a model of it answers a query of the line: less than 1 while a canary is tried.
+    /// The probability with which a model of the line answers a query of the line: less than 1 while a canary is tried.
     pub fn propensity(&self, model: &ModelId) -> f64 {
         match self.canary() {
             Some((canary, percent)) if canary == model => percent / 100.0,
@@ -259,8 +259,8 @@ impl Line {
 // === impl Releases ===
 
 impl Releases {
-    /// From models, each with its application and its release. A model may come several times, as each of its variants
-    /// says it: the latest counts.
+    /// Made from models, each with its application and its release. A model may appear several times, once for each of
+    /// its variants; the latest release counts.
     pub fn of<'a>(
         models: impl IntoIterator<Item = (&'a ApplicationId, &'a ModelId, &'a Release)>,
     ) -> Self {
@@ -286,7 +286,7 @@ impl Releases {
         releases
     }
 
-    /// The line that a reference names, or of which it names a version.
+    /// The line that a reference names, or to which the version that it names belongs.
     pub fn line(&self, reference: &ModelId) -> Option<&Line> {
         match self.meanings.get(reference)? {
             Meaning::Line(at) | Meaning::Version(at, _) => self.lines.get(*at),
@@ -301,7 +301,8 @@ impl Releases {
         }
     }
 
-    /// The model that a reference stands for: of a line its current version, or the first one where none is current.
+    /// The model that a reference stands for. For a line it is the current version, or the first one if none is
+    /// current.
     pub fn model(&self, reference: &ModelId) -> Option<&ModelId> {
         match self.meanings.get(reference)? {
             Meaning::Line(at) => self.lines.get(*at)?.model(),
@@ -329,8 +330,8 @@ impl Releases {
         lines.map(|line| &line.application)
     }
 
-    /// Ids first, then what is said of a line, which a name says before it is an id. A bare name is that of the line
-    /// which has a version of that id, or of the only line of that name.
+    /// Enters ids first, then the names of lines: a name stands for a line before it stands for an id. A bare name
+    /// stands for the line with a version of that id, or for the only line of that name.
     fn name_all(&mut self) {
         let mut bare: HashMap<&ModelId, Vec<usize>> = HashMap::new();
         for (at, line) in self.lines.iter().enumerate() {

@@ -1,33 +1,33 @@
-//! What an application may use of a fleet, and how it stands to others.
+//! What an application may use of a fleet, and its priority against others.
 
 use serde::{Deserialize, Serialize};
 
 /// What an application may use of a fleet. The default limits nothing and claims nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Resources {
-    /// Most that its answers may cost, US dollars an hour; 0 refuses everything that costs anything.
-    /// `None`: no bound.
+    /// The most that its answers may cost, US dollars an hour; 0 refuses every query that costs anything. `None`: no
+    /// limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget_per_hour_usd: Option<f64>,
-    /// Workers' worth of load that is planned for it even when nobody asks.
+    /// Workers' worth of load that is planned for it even without demand.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub least_workers: u32,
-    /// Most workers' worth of load that is planned for it; at least `least_workers`. `None`: no bound.
+    /// The most workers' worth of load that is planned for it; at least `least_workers`. `None`: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub most_workers: Option<u32>,
-    /// Where there is not enough for all, a higher one goes first. `None`: as configured, else 100.
+    /// If there is not enough for all, a higher priority goes first. `None`: as configured, else 100.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<u8>,
-    /// Its share beside others of the same priority. `None`: as configured, else 1.
+    /// Its share relative to others of the same priority. `None`: as configured, else 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weight: Option<f64>,
-    /// Bytes of its answers that are kept for queries with the same inputs; 0 keeps none.
+    /// Bytes of its answers that are cached for queries with the same inputs; 0 caches none.
     #[serde(default, skip_serializing_if = "is_nothing")]
     pub cache_bytes: u64,
-    /// Seconds for which an answer is kept. `None`: until others need the room.
+    /// Seconds for which an answer is cached. `None`: until others need the room.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_ttl_s: Option<u32>,
-    /// Where its models run, whoever registered them. `None`: as workers are configured.
+    /// Where its models run, no matter who registered them. `None`: as workers are configured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub isolation: Option<Isolation>,
 }
@@ -54,7 +54,7 @@ impl std::str::FromStr for Isolation {
     }
 }
 
-/// Something that no application may be given.
+/// A setting that no application may have.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("`{name}` is `{value}`: it must be {rule}")]
 pub struct InvalidResources {
@@ -62,26 +62,26 @@ pub struct InvalidResources {
     pub name: &'static str,
     /// The refused value.
     pub value: f64,
-    /// What would be accepted.
+    /// The values that would be accepted.
     pub rule: &'static str,
 }
 
-/// Largest budget, US dollars an hour.
+/// The largest budget, US dollars an hour.
 pub const MOST_BUDGET_USD: f64 = 1e9;
 
-/// Most workers that an application may be given or held to.
+/// The most workers that may be set for an application.
 pub const MOST_WORKERS: u32 = 100_000;
 
 /// The priority of an application that sets none.
 pub const USUAL_PRIORITY: u8 = 100;
 
-/// Most bytes of answers that an application may keep.
+/// The most bytes of answers that an application may cache.
 pub const MOST_CACHE_BYTES: u64 = 64 << 30;
 
-/// Least that is worth keeping: fewer hold no answer.
+/// The least size of a cache: a smaller one holds no answer.
 const LEAST_CACHE_BYTES: u64 = 1 << 16;
 
-/// Most seconds for which an answer may be kept: a year.
+/// The most seconds for which an answer may be cached: a year.
 const MOST_CACHE_TTL_S: u32 = 366 * 24 * 3600;
 
 fn is_zero(value: &u32) -> bool {
@@ -100,7 +100,7 @@ impl Resources {
         *self == Self::default()
     }
 
-    /// Refuses NaN, infinities, negative and absurd amounts, and fewer at most than at least.
+    /// Refuses NaN, infinities, negative and unreasonably large amounts, and a greatest number below the least.
     pub fn validate(&self) -> Result<(), InvalidResources> {
         let refuse = |name, value, rule| Err(InvalidResources { name, value, rule });
         if let Some(value) = self.budget_per_hour_usd

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{ApplicationId, ModelId, VariantId};
 
-/// Whom a query addresses.
+/// What a query addresses.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Route {
@@ -17,7 +17,7 @@ pub enum Route {
 }
 
 impl Route {
-    /// The name of whom it addresses.
+    /// The name of what it addresses.
     pub fn name(&self) -> &str {
         match self {
             Self::Application(id) => id.as_str(),

@@ -6,14 +6,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::{DataType, Fill, InvalidTensor, NamedTensor, convert};
 
-/// What a user declares of inputs that are the same in every query: by input, its elements in row-major order, or one
-/// that fills it.
+/// What a user declares about inputs that are the same in every query: by input, its elements in row-major order, or
+/// one element that fills it.
 pub type Constants = BTreeMap<String, Vec<f64>>;
 
-/// One of [`Constants`] as text: `input=value`, or `input=value,value,..`.
+/// Parses one of [`Constants`]: `input=value`, or `input=value,value,..`.
 ///
 /// # Errors
-/// What it should be.
+/// The accepted form.
 pub fn constant(text: &str) -> Result<(String, Vec<f64>), &'static str> {
     let parsed = text.split_once('=').and_then(|(input, values)| {
         let values = values.split(',').map(|value| value.trim().parse::<f64>());
@@ -27,7 +27,7 @@ pub fn constant(text: &str) -> Result<(String, Vec<f64>), &'static str> {
 /// New names of a model's inputs or outputs, by the names in its file.
 pub type Names = BTreeMap<String, String>;
 
-/// What a user calls a model's inputs and outputs, where the file calls them otherwise.
+/// The names by which a user calls a model's inputs and outputs, if the file has other names.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Renames {
@@ -46,10 +46,10 @@ impl Renames {
     }
 }
 
-/// A new name as text: `OLD=NEW`.
+/// Parses a new name: `OLD=NEW`.
 ///
 /// # Errors
-/// What it should be.
+/// The accepted form.
 pub fn rename(text: &str) -> Result<(String, String), &'static str> {
     let parsed = text.split_once('=');
     let parsed = parsed.map(|(old, new)| (old.trim().to_owned(), new.trim().to_owned()));
@@ -94,7 +94,7 @@ pub enum SignatureMismatch {
         /// The names that exist, quoted.
         known: String,
     },
-    /// The same input twice.
+    /// An input is given twice.
     #[error("input `{0}` is given twice")]
     Duplicate(String),
     /// Elements that the model's type cannot hold.
@@ -106,7 +106,7 @@ pub enum SignatureMismatch {
         given: DataType,
         /// The type the model takes.
         expected: DataType,
-        /// Which element cannot be brought over.
+        /// Which element cannot be converted, and why.
         why: String,
     },
     /// Wrong shape.
@@ -116,7 +116,7 @@ pub enum SignatureMismatch {
         name: String,
         /// The shape that was sent.
         given: Vec<usize>,
-        /// The accepted shape, `?` where dynamic.
+        /// The accepted shape, with `?` for dynamic dimensions.
         expected: String,
     },
     /// Inputs disagree on the number of rows.
@@ -136,7 +136,7 @@ pub enum SignatureMismatch {
 }
 
 impl TensorSpec {
-    /// Whether `shape` fits; a missing leading batch dimension is not repaired here.
+    /// Whether `shape` fits. A missing leading batch dimension is not added here.
     pub fn accepts(&self, shape: &[usize]) -> bool {
         self.shape.len() == shape.len()
             && self
@@ -158,7 +158,7 @@ impl TensorSpec {
 }
 
 impl Signature {
-    /// The input that one text or one file can be: the only one, of strings.
+    /// The input that one text or one file can be: the only one, if it has strings.
     pub fn only_text(&self) -> Option<&TensorSpec> {
         match &self.inputs[..] {
             [only] if only.data_type == DataType::Bytes => {
@@ -168,8 +168,8 @@ impl Signature {
         }
     }
 
-    /// Bytes that the outputs of so many rows take; strings are taken for 64 bytes each. `None` where a
-    /// dimension other than that of the batch is dynamic: nobody knows before the run.
+    /// Bytes that the outputs of this many rows take, with 64 bytes for each string. `None` if a dimension other than
+    /// that of the batch is dynamic, because the size is then unknown before the run.
     pub fn output_bytes(&self, rows: u32) -> Option<u64> {
         let bytes = |spec: &TensorSpec| {
             let element = spec.data_type.size().map_or(64, |bytes| bytes as u64);
@@ -182,9 +182,8 @@ impl Signature {
         outputs.try_fold(0u64, |sum, bytes| sum.checked_add(bytes?))
     }
 
-    /// Checks `inputs` and returns them in the signature's order with the number of rows (1 for
-    /// a model that is not batched). Elements of another type are brought to the model's by the rules of
-    /// [`convert`].
+    /// Checks `inputs` and returns them in the signature's order with the number of rows (1 for a model that is not
+    /// batched). Elements of another type are converted to the model's by the rules of [`convert`].
     ///
     /// # Errors
     /// What does not fit.
@@ -220,8 +219,7 @@ impl Signature {
         })
     }
 
-    /// Whether queries come in several sizes: an input has a dynamic dimension beside that of the
-    /// batch.
+    /// Whether queries come in several sizes: an input has a dynamic dimension beside that of the batch.
     pub fn is_dynamic(&self) -> bool {
         self.dynamic_axes().next().is_some()
     }
@@ -261,11 +259,11 @@ impl Signature {
         shape.map(size).map(|size| size as usize).collect()
     }
 
-    /// Inputs, which are bound, brought to other sizes of their dynamic dimensions; `fill` tells what an
-    /// input that grows is filled with.
+    /// Resizes inputs, which are bound, to other sizes of their dynamic dimensions. `fill` gives the fill of an input
+    /// that grows.
     ///
     /// # Errors
-    /// When an input cannot be resized so: its name, and why.
+    /// If an input cannot be resized: its name, and why.
     pub fn resized(
         &self,
         inputs: &[NamedTensor],
@@ -282,8 +280,7 @@ impl Signature {
         inputs.map(resize).collect()
     }
 
-    /// The size of a query: elements of one of its rows over all inputs, where these are the sizes of
-    /// the dynamic dimensions.
+    /// The size of a query: elements of one of its rows over all inputs, with these sizes of the dynamic dimensions.
     pub fn row_elements(&self, dims: &[u64]) -> u64 {
         let inputs = 0..self.inputs.len();
         let elements = inputs.map(|input| {

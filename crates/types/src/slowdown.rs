@@ -1,33 +1,34 @@
-//! What is expected of variants on types of devices where they were not measured.
+//! The expected performance of variants on types of devices where they were not measured.
 //!
-//! An estimate is the profile of the registration with times so many times as long: by what was measured there of
-//! other variants, of the engine or else of any, or by what is configured. It may be off, so it counts at its worse end, in latency and in
-//! price: a measured variant loses against an estimated one that wins by more than [`UNCERTAINTY`], and by no less.
+//! An estimate is the profile from the registration with its times multiplied by a factor. The factor comes from
+//! measurements there of other variants, of the same engine or else of any, or from the configuration. The estimate may
+//! be wrong, so it counts at its worse end, in latency and in price: a measured variant loses against an estimated one
+//! only if the latter wins by more than [`UNCERTAINTY`].
 
 use std::collections::BTreeMap;
 
 use crate::{DeviceTypeName, EngineName, ExpectedProfile, Profile, Variant, VariantId};
 
-/// By how much an estimate may be off.
+/// The factor by which an estimate may be wrong.
 pub const UNCERTAINTY: f64 = 1.5;
 
-/// How many times as long variants take on other types of devices as where they were registered.
+/// The factors by which variants take longer on other types of devices than where they were registered.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Slowdowns {
-    /// What was measured, by variant and type.
+    /// The measured factors, by variant and type.
     variants: BTreeMap<(VariantId, DeviceTypeName), f64>,
-    /// The middle of it, by engine and type.
+    /// The median factor, by engine and type.
     engines: BTreeMap<(EngineName, DeviceTypeName), f64>,
-    /// The middle of it, by type.
+    /// The median factor, by type.
     types: BTreeMap<DeviceTypeName, f64>,
-    /// Where nothing was measured.
+    /// The factor if nothing was measured.
     usual: f64,
 }
 
 // === impl Slowdowns ===
 
 impl Slowdowns {
-    /// What the profiles of `variants` tell; `usual` counts on types on which nothing was measured.
+    /// Computed from the profiles of `variants`. `usual` is used for types on which nothing was measured.
     pub fn of<'a>(variants: impl IntoIterator<Item = &'a Variant>, usual: f64) -> Self {
         let mut of_variants = BTreeMap::new();
         let (mut engines, mut types) = (BTreeMap::new(), BTreeMap::new());
@@ -53,8 +54,8 @@ impl Slowdowns {
         }
     }
 
-    /// What to expect of a variant on a type of device. One that another dominates is expected to be slowed down there at
-    /// least as much as that one was.
+    /// The expected profile of a variant on a type of device. A variant that another one dominates is expected to be
+    /// slowed down there at least as much as that one.
     pub fn expected<'a>(&self, variant: &'a Variant, on: &DeviceTypeName) -> ExpectedProfile<'a> {
         let engine = self.engines.get(&(variant.spec.engine.clone(), on.clone()));
         let of_type = || self.types.get(on);
@@ -66,7 +67,7 @@ impl Slowdowns {
     }
 }
 
-/// The middle of each list, the greater of two.
+/// The median of each list, the greater one of two.
 fn middles<K: Ord>(found: BTreeMap<K, Vec<f64>>) -> BTreeMap<K, f64> {
     let middles = found.into_iter().filter_map(|(key, mut all)| {
         all.sort_by(f64::total_cmp);
@@ -75,7 +76,7 @@ fn middles<K: Ord>(found: BTreeMap<K, Vec<f64>>) -> BTreeMap<K, f64> {
     middles.collect()
 }
 
-/// How many times as long as `registered` the times of `measured` are, by a lone query or at saturation.
+/// The factor by which the times of `measured` exceed those of `registered`, for a lone query or at saturation.
 fn factor(registered: &Profile, measured: &Profile) -> Option<f64> {
     let latency = measured.latency_ms(1) / registered.latency_ms(1);
     let throughput = registered.saturation_rps / measured.saturation_rps;

@@ -1,18 +1,18 @@
-//! The name that a registry and its artefact store have in common.
+//! The name that a registry and its artefact store share.
 
 use std::{fmt, str::FromStr};
 
-/// What a registry and the artefact store beside it both keep, so that each is known again by the other: 128 bits, as 32
+/// The name that both a registry and its artefact store keep, so that each can recognise the other: 128 bits, as 32
 /// hexadecimal digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct StoreId(u128);
 
-/// A text that is no [`StoreId`].
+/// A text that is not a [`StoreId`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InvalidStoreId;
 
 impl StoreId {
-    /// The name with these bits.
+    /// Makes the name with these bits.
     pub fn from_bits(bits: u128) -> Self {
         Self(bits)
     }

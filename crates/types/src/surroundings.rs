@@ -1,8 +1,8 @@
-//! The time that a query takes of a machine beside its engine's: reading, queueing, copying and composing.
+//! The time that a query takes on a machine beside its engine's: reading, queueing, copying and composing.
 
 use serde::{Deserialize, Serialize};
 
-/// Time of a core that a query is taken to need beside its engine before anything was seen, us. On the machine of
+/// The time of a core that a query is assumed to take beside its engine before any observation, us. On the machine of
 /// `docs/figures.md` a query of the digits application takes less than half of it in a release build.
 pub const QUERY_US: f64 = 100.0;
 
@@ -12,21 +12,21 @@ pub const ROW_US: f64 = 5.0;
 /// The same for each byte of its inputs, us.
 pub const BYTE_US: f64 = 0.002;
 
-/// What surrounds the engines on a worker, as far as it was seen.
+/// What surrounds the engines on a worker, as far as it was observed.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Surroundings {
-    /// Cores that the worker may use for it, above 0.
+    /// Cores that the worker may use for this work, above 0.
     pub cores: f64,
-    /// How many times as long as by [`QUERY_US`], [`ROW_US`] and [`BYTE_US`] it takes, above 0.
+    /// The ratio of the real time to the time by [`QUERY_US`], [`ROW_US`] and [`BYTE_US`], above 0.
     pub factor: f64,
     /// Whether the engines run on the same cores.
     pub shared: bool,
 }
 
-/// Queries by what they need beside an engine.
+/// The work of queries beside an engine.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Amounts {
-    /// How many queries.
+    /// The number of queries.
     pub queries: f64,
     /// Rows of all of them.
     pub rows: f64,
@@ -37,7 +37,7 @@ pub struct Amounts {
 // === impl Surroundings ===
 
 impl Surroundings {
-    /// Before anything was seen of a worker with so many cores, which its engines use as well.
+    /// Before any observation of a worker with this many cores, which its engines use as well.
     pub fn unseen(cores: u16) -> Self {
         Self {
             cores: f64::from(cores.max(1)),
@@ -51,8 +51,8 @@ impl Surroundings {
         of.core_s() * self.factor / self.cores.max(1e-3)
     }
 
-    /// Rows a second that a worker answers, where its engines alone would answer `engine_rps` and each row takes so
-    /// much of the surroundings.
+    /// Rows a second that a worker answers, if its engines alone would answer `engine_rps` and each row needs `of_row`
+    /// of the surroundings.
     pub fn bound(&self, engine_rps: f64, of_row: Amounts) -> f64 {
         let busy_s = self.busy_s(of_row).max(1e-12);
         match self.shared {
@@ -61,7 +61,7 @@ impl Surroundings {
         }
     }
 
-    /// The middle of several workers of a type; `None` of none.
+    /// The median of several workers of a type; `None` if there are none.
     pub fn middle(mut all: Vec<Self>) -> Option<Self> {
         all.sort_by(|a, b| (a.factor / a.cores).total_cmp(&(b.factor / b.cores)));
         all.get(all.len() / 2).copied()
@@ -71,7 +71,7 @@ impl Surroundings {
 // === impl Amounts ===
 
 impl Amounts {
-    /// Time of a core that they are taken to need before anything was seen, s.
+    /// The time of a core that they are assumed to need before any observation, s.
     pub fn core_s(&self) -> f64 {
         (self.queries * QUERY_US + self.rows * ROW_US + self.bytes * BYTE_US) / 1e6
     }
@@ -93,7 +93,7 @@ mod tests {
         let unseen = Surroundings::unseen(2);
         let rps = unseen.bound(27_795_874.0, ROW);
         assert!((rps - 2e6 / 105.0).abs() < 20.0, "{rps}");
-        // A slow engine's rate stays about what it is.
+        // The rate of a slow engine changes little.
         let rps = unseen.bound(100.0, ROW);
         assert!((99.0..100.0).contains(&rps), "{rps}");
         let apart = Surroundings {

@@ -1,4 +1,4 @@
-//! What a query asks for.
+//! What a query demands.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,13 +11,13 @@ pub enum Prefer {
     /// The one that costs least.
     #[default]
     Cost,
-    /// The most accurate one. Where there is not time for all queries, accuracy gives way before answers do.
+    /// The most accurate one. If there is not time for all queries, accuracy gives way before answers do.
     Accuracy,
     /// The one that answers first.
     Latency,
 }
 
-/// A preference that there is not.
+/// A name that is not a preference.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("target `prefer` is `{0}`: it must be `cost`, `accuracy` or `latency`")]
 pub struct InvalidPrefer(pub String);
@@ -25,7 +25,7 @@ pub struct InvalidPrefer(pub String);
 // === impl Prefer ===
 
 impl Prefer {
-    /// Every one of them.
+    /// Every preference.
     pub const ALL: [Self; 3] = [Self::Cost, Self::Accuracy, Self::Latency];
 
     /// `cost`, `accuracy`, `latency`.
@@ -51,7 +51,7 @@ impl std::str::FromStr for Prefer {
     }
 }
 
-/// The targets of one query. `None` means: no demand of that kind.
+/// The targets of one query. `None` means that there is no such target.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Targets {
     /// Deadline in milliseconds, counted from the arrival of the last byte of the request.
@@ -59,22 +59,22 @@ pub struct Targets {
     /// Least acceptable quality, on the scale of [`crate::Metric::quality`]: compared with the
     /// lower bound of a variant's measured interval, never with the point estimate.
     pub min_quality: Option<f64>,
-    /// Least acceptable share of the accuracy of the uploaded file, above 0 and at most 1
-    /// ([`relative_quality`]). The dispatcher puts it into figures.
+    /// Least acceptable share of the accuracy of the uploaded file, above 0 and at most 1 ([`relative_quality`]). The
+    /// dispatcher converts it into figures.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_relative_accuracy: Option<f64>,
-    /// Least acceptable share of the agreement of the uploaded file with itself, for variants of which no accuracy is
-    /// known ([`LeastQuality`]). Nobody asks for it: the dispatcher sets it where it puts a share into figures.
+    /// Least acceptable share of the agreement of the uploaded file with itself, for variants without a known accuracy
+    /// ([`LeastQuality`]). Clients do not set it; the dispatcher sets it when it converts a share into figures.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_agreement: Option<f64>,
-    /// Most to be paid for a thousand queries, in US dollars, at saturation.
+    /// The highest price of a thousand queries, in US dollars, at saturation.
     pub max_cost_per_1k_usd: Option<f64>,
-    /// Which of the variants that meet all of that answers; `None`: the cheapest.
+    /// Which of the variants that meet all of this answers; `None`: the cheapest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prefer: Option<Prefer>,
 }
 
-/// A target that no variant could ever be compared with.
+/// A target that cannot be compared with any variant.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("target `{name}` is `{value}`: it must be {rule}")]
 pub struct InvalidTarget {
@@ -82,12 +82,12 @@ pub struct InvalidTarget {
     pub name: &'static str,
     /// The refused value.
     pub value: f64,
-    /// What would be accepted.
+    /// The values that would be accepted.
     pub rule: &'static str,
 }
 
-/// The quality that is such a share of another. Of proportions the share itself; an error may be one over
-/// the share of the other's, so that less is asked for on either side of zero.
+/// The quality that is this share of another. For proportions it is the product. For an error the other value is
+/// divided by the share, so that the demand decreases on either side of zero.
 pub fn relative_quality(quality: f64, share: f64) -> f64 {
     match quality >= 0.0 {
         true => quality * share,
@@ -95,7 +95,7 @@ pub fn relative_quality(quality: f64, share: f64) -> f64 {
     }
 }
 
-/// The greatest share of another at which a quality is enough: the inverse of [`relative_quality`].
+/// The greatest share of another quality at which a quality suffices: the inverse of [`relative_quality`].
 pub fn share_of(quality: f64, of: f64) -> f64 {
     let share = match of > 0.0 {
         true => quality / of,
@@ -109,25 +109,25 @@ pub fn share_of(quality: f64, of: f64) -> f64 {
     }
 }
 
-/// A variant's quality as targets are compared with it. Agreement with an uploaded file is no accuracy: it is
-/// compared with nothing but other agreement, each as a share of what its own file has.
+/// A variant's quality, as targets are compared with it. Agreement with an uploaded file is not accuracy. It is
+/// compared only with other agreement, each as a share of the quality of its own file.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Quality {
     /// The pessimistic end of a measured accuracy, on the scale of [`crate::Metric::quality`].
     Accuracy(f64),
-    /// The share of the quality of its own model's uploaded file, where that is all that is known.
+    /// The share of the quality of its own model's uploaded file, if nothing else is known.
     Agreement(f64),
 }
 
 impl Quality {
-    /// The figure, of whichever kind.
+    /// The figure, of either kind.
     pub fn bound(self) -> f64 {
         match self {
             Self::Accuracy(bound) | Self::Agreement(bound) => bound,
         }
     }
 
-    /// Whether it is better than another. What is measured against labels is better than any agreement.
+    /// Whether it is better than another. Accuracy measured against labels is better than any agreement.
     pub fn exceeds(self, other: Self) -> bool {
         match (self, other) {
             (Self::Accuracy(_), Self::Agreement(_)) => true,
@@ -137,23 +137,23 @@ impl Quality {
     }
 }
 
-/// What is asked of a variant's quality. The one rule that live system, planner and simulator go by.
+/// The least quality that is demanded of a variant. The live system, the planner and the simulator use this one rule.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LeastQuality {
-    /// Of what is measured against labels; minus infinity where nothing is asked for.
+    /// The least accuracy measured against labels; minus infinity if nothing is demanded.
     pub accuracy: f64,
-    /// Of agreement; infinity where only an accuracy is enough, minus infinity where nothing is asked for.
+    /// The least agreement; infinity if only an accuracy suffices, minus infinity if nothing is demanded.
     pub agreement: f64,
 }
 
 impl LeastQuality {
-    /// Nothing is asked for.
+    /// Nothing is demanded.
     pub const NONE: Self = Self {
         accuracy: f64::NEG_INFINITY,
         agreement: f64::NEG_INFINITY,
     };
 
-    /// By the figures of targets. A least quality without a least agreement asks for an accuracy.
+    /// Made from the figures of targets. A least quality without a least agreement demands an accuracy.
     pub fn new(min_quality: Option<f64>, min_agreement: Option<f64>) -> Self {
         match min_quality {
             Some(accuracy) => Self {
@@ -175,7 +175,7 @@ impl LeastQuality {
         }
     }
 
-    /// How far a quality misses it, as a share of what is asked for; all of it where agreement is no answer.
+    /// How far a quality misses it, as a share of what is demanded; 1 if agreement does not suffice.
     pub fn miss(&self, quality: Quality) -> f64 {
         let (has, least) = match quality {
             Quality::Accuracy(bound) => (bound, self.accuracy),
@@ -189,11 +189,11 @@ impl LeastQuality {
     }
 }
 
-/// Longest accepted latency target: a day.
+/// The longest accepted latency target: a day.
 pub const MAX_LATENCY_MS: f64 = 86_400_000.0;
 
-/// What queries with like targets have in common: demand is counted by it. Targets are rounded to the
-/// strict side, so a variant that meets those of the class meets those of each of its queries.
+/// The class of queries with similar targets. Demand is counted by class. Targets are rounded to the strict side, so a
+/// variant that meets those of the class meets those of each of its queries.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
@@ -203,7 +203,7 @@ pub struct TargetClass {
     pub latency_log2_ms: Option<i8>,
     /// The least quality in steps of a hundredth, rounded up. `None`: no target.
     pub min_quality_hundredths: Option<i32>,
-    /// The same of the least agreement. `None`: where there is a least quality, none is enough.
+    /// The same for the least agreement. `None`: if there is a least quality, no agreement suffices.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_agreement_hundredths: Option<i32>,
     /// Which of the variants that meet the targets answers.
@@ -211,11 +211,11 @@ pub struct TargetClass {
     pub prefer: Prefer,
 }
 
-/// Latency targets below two to this power of milliseconds are of one class.
+/// Latency targets below two to this power of milliseconds belong to one class.
 const LEAST_LATENCY_LOG2: i8 = -10;
 
-/// What a least quality may exceed its step by without counting for the next: decimal fractions are
-/// not exact in binary.
+/// By how much a least quality may exceed its step without counting for the next one, because decimal fractions are not
+/// exact in binary.
 const STEP_SLACK: f64 = 1e-6;
 
 impl TargetClass {
@@ -230,8 +230,8 @@ impl TargetClass {
         }
     }
 
-    /// The strictest latency target of the class, ms; of the class of the shortest, half of what none
-    /// of its targets reaches.
+    /// The strictest latency target of the class, ms. For the class of the shortest targets, half of the value below
+    /// which all its targets lie.
     pub fn latency_ms(&self) -> Option<f64> {
         self.latency_log2_ms.map(|log2| 2f64.powi(log2.into()))
     }
@@ -248,7 +248,7 @@ impl TargetClass {
         Some(f64::from(hundredths) / 100.0)
     }
 
-    /// What a variant needs to be good enough for at least one query of the class: `0.01` less than for all.
+    /// The quality that suffices for at least one query of the class: `0.01` less than for all.
     pub fn least_quality(&self) -> LeastQuality {
         let loosest = |hundredths: i32| f64::from(hundredths) / 100.0 - 0.01;
         LeastQuality::new(
@@ -258,14 +258,14 @@ impl TargetClass {
     }
 }
 
-/// The exponent of a positive number, as it is stored: exact, unlike a logarithm.
+/// The exponent of a positive number, as it is stored. It is exact, unlike a logarithm.
 fn floor_log2(value: f64) -> i8 {
     let exponent = ((value.to_bits() >> 52) & 0x7ff) as i64 - 1023;
     exponent.clamp(LEAST_LATENCY_LOG2.into(), i8::MAX.into()) as i8
 }
 
 impl Targets {
-    /// What they ask of a variant's quality, once shares are figures.
+    /// The quality that the targets demand, once shares are figures.
     pub fn least_quality(&self) -> LeastQuality {
         LeastQuality::new(self.min_quality, self.min_agreement)
     }

@@ -11,7 +11,7 @@ mod resize;
 
 use resize::Sources;
 
-/// Element types: all numeric types of ONNX that have a memory layout of their own, and strings.
+/// Element types: all numeric types of ONNX with a memory layout of their own, and strings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 #[expect(missing_docs, reason = "the names say it")]
@@ -83,7 +83,7 @@ impl DataType {
         }
     }
 
-    /// The little-endian bytes of an element of this value; `None` where the type cannot hold it.
+    /// The little-endian bytes of an element of this value; `None` if the type cannot hold it.
     pub fn element(self, value: f64) -> Option<Vec<u8>> {
         macro_rules! integer {
             ($type:ty) => {{
@@ -135,7 +135,7 @@ pub enum Data {
 /// Elements that do not fit the shape.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidTensor {
-    /// The shape asks for another number of elements.
+    /// The shape requires another number of elements.
     #[error("shape {shape:?} needs {expected} elements of {data_type}, {given} are given")]
     Length {
         /// The shape.
@@ -144,7 +144,7 @@ pub enum InvalidTensor {
         data_type: DataType,
         /// Elements that the shape needs.
         expected: usize,
-        /// Elements that came.
+        /// Elements that were given.
         given: usize,
     },
     /// The product of the dimensions overflows.
@@ -155,7 +155,7 @@ pub enum InvalidTensor {
     Mixed,
 }
 
-/// A tensor. Cloning and cutting along the first dimension copy no elements.
+/// A tensor. Cloning it and cutting it along the first dimension copy no elements.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tensor {
     data_type: DataType,
@@ -172,12 +172,12 @@ pub struct NamedTensor {
     pub tensor: Tensor,
 }
 
-/// What a tensor that grows is filled with.
+/// The fill of a tensor that grows.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Fill {
     /// This value.
     Value(f64),
-    /// What it holds, from the beginning again.
+    /// Its own elements, repeated from the beginning.
     Repeated,
 }
 
@@ -208,12 +208,12 @@ fn elements(shape: &[usize]) -> Result<usize, InvalidTensor> {
 }
 
 impl Tensor {
-    /// Bytes that an engine makes of a string beside its text, which it copies three times. ONNX Runtime holds 32; its
-    /// binding makes a list of strings of them, another of strings that end in a zero byte, and one of pointers; of
-    /// what comes out it makes a list of strings again.
+    /// Bytes that an engine allocates for a string beside its text, which it copies three times. ONNX Runtime holds 32.
+    /// Its binding makes a list of the strings, another of strings that end in a zero byte, and one of pointers. From
+    /// the outputs it makes a list of strings again.
     pub const ENGINE_TEXT_BYTES: usize = 112;
 
-    /// A numeric or boolean tensor from its bytes. Errors when their number does not fit.
+    /// A numeric or boolean tensor from its bytes. Fails if their number does not fit.
     pub fn from_bytes(
         data_type: DataType,
         shape: Vec<usize>,
@@ -268,7 +268,7 @@ impl Tensor {
         Self::from_texts(shape, Texts::collect(values)?)
     }
 
-    /// The same of strings that have been put together.
+    /// The same, from strings that are already joined.
     pub fn from_texts(shape: Vec<usize>, texts: Texts) -> Result<Self, InvalidTensor> {
         let expected = elements(&shape)?;
         if texts.len() != expected {
@@ -317,7 +317,7 @@ impl Tensor {
         self.shape.first().copied().unwrap_or(1)
     }
 
-    /// Bytes of the elements; of strings those of their texts alone.
+    /// Bytes of the elements; for strings only those of their texts.
     pub fn byte_len(&self) -> usize {
         match &self.data {
             Data::Plain(bytes) => bytes.len(),
@@ -333,7 +333,7 @@ impl Tensor {
         }
     }
 
-    /// Bytes that an engine makes of strings while it runs; 0 for other types, which engines read in place.
+    /// Bytes that an engine allocates for strings while it runs; 0 for other types, which engines read in place.
     pub fn engine_bytes(&self) -> usize {
         self.texts().map_or(0, |texts| {
             3 * texts.bytes().len() + texts.len() * Self::ENGINE_TEXT_BYTES
@@ -358,7 +358,7 @@ impl Tensor {
         }
     }
 
-    /// The same elements in another shape of as many; they are shared.
+    /// The same elements in another shape of the same size. They are shared.
     pub fn reshaped(&self, shape: Vec<usize>) -> Result<Self, InvalidTensor> {
         match &self.data {
             Data::Plain(bytes) => Self::from_bytes(self.data_type, shape, bytes.clone()),
@@ -429,12 +429,11 @@ impl Tensor {
         })
     }
 
-    /// The tensor with other sizes of its dimensions: cut where they are smaller, filled where they
-    /// are larger.
+    /// The tensor with other sizes of its dimensions: cut where they are smaller, filled where they are larger.
     ///
     /// # Errors
-    /// When the number of dimensions differs, the result would be too large, there is nothing to
-    /// repeat, or the type cannot hold the value.
+    /// If the number of dimensions differs, the result would be too large, there is nothing to repeat, or the type
+    /// cannot hold the value.
     pub fn resized(&self, shape: &[usize], fill: Fill) -> Result<Tensor, InvalidTensor> {
         if shape.len() != self.shape.len() {
             return Err(InvalidTensor::Mixed);

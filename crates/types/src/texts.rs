@@ -1,7 +1,7 @@
-//! Strings of a tensor: one buffer, and where in it each ends, as Arrow's binary arrays have them.
+//! Strings of a tensor: one buffer, and the position in it where each string ends, as in Arrow's binary arrays.
 //!
-//! An element takes four bytes beside its text. A list of strings of their own takes thirty and more, so that a body of
-//! empty strings would grow to ten times its size.
+//! An element takes four bytes beside its text. A list of separate strings takes thirty and more, so a body of empty
+//! strings would grow to ten times its size.
 
 use std::{fmt, ops::Range};
 
@@ -9,20 +9,20 @@ use bytes::Bytes;
 
 use crate::tensor::InvalidTensor;
 
-/// Bytes of a place.
+/// Bytes of a position.
 const PLACE_BYTES: usize = size_of::<u32>();
 
 /// Row-major strings. Cloning and cutting share their bytes.
 #[derive(Clone)]
 pub struct Texts {
-    /// The texts, one behind the other.
+    /// The texts, one after the other.
     bytes: Bytes,
-    /// Little-endian 32-bit places: where the first text begins, and where each ends. They count from where the
-    /// buffer began that these texts were cut from.
+    /// Little-endian 32-bit positions: where the first text begins, and where each text ends. They count from the
+    /// beginning of the buffer from which these texts were cut.
     places: Bytes,
 }
 
-/// Strings that are put together one by one.
+/// Collects strings one by one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TextsBuilder {
     bytes: Vec<u8>,
@@ -35,10 +35,10 @@ impl Texts {
     /// Bytes that each string takes beside its text.
     pub const ELEMENT_BYTES: usize = PLACE_BYTES;
 
-    /// These strings.
+    /// Collects these strings.
     ///
     /// # Errors
-    /// When they have 4 GiB or more.
+    /// If they have 4 GiB or more.
     pub fn collect<T: AsRef<[u8]>>(
         texts: impl IntoIterator<Item = T>,
     ) -> Result<Self, InvalidTensor> {
@@ -53,7 +53,7 @@ impl Texts {
     /// One string, which is shared.
     ///
     /// # Errors
-    /// When it has 4 GiB or more.
+    /// If it has 4 GiB or more.
     pub fn one(text: Bytes) -> Result<Self, InvalidTensor> {
         let end = place(text.len())?;
         let places = [0, end].map(u32::to_le_bytes).concat();
@@ -63,7 +63,7 @@ impl Texts {
         })
     }
 
-    /// So many empty strings.
+    /// This many empty strings.
     pub fn empty(count: usize) -> Self {
         Self {
             bytes: Bytes::new(),
@@ -71,7 +71,7 @@ impl Texts {
         }
     }
 
-    /// The inverse of [`Texts::bytes`] and [`Texts::places`]; `None` where they do not fit each other.
+    /// The inverse of [`Texts::bytes`] and [`Texts::places`]; `None` if they do not fit each other.
     pub fn from_parts(bytes: Bytes, places: Bytes) -> Option<Self> {
         let (all, rest) = places.as_chunks::<PLACE_BYTES>();
         let is_sorted = all.is_sorted_by_key(|place| u32::from_le_bytes(*place));
@@ -80,45 +80,45 @@ impl Texts {
         (texts.range(0, texts.len()).len() == texts.bytes.len()).then_some(texts)
     }
 
-    /// How many there are.
+    /// The number of strings.
     pub fn len(&self) -> usize {
         self.places.len() / PLACE_BYTES - 1
     }
 
-    /// Whether there are none.
+    /// Whether there are no strings.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// All texts, one behind the other.
+    /// All texts, one after the other.
     pub fn bytes(&self) -> &Bytes {
         &self.bytes
     }
 
-    /// Little-endian 32-bit places: where the first text begins, which need not be 0, and where each ends.
+    /// Little-endian 32-bit positions: where the first text begins, which need not be 0, and where each text ends.
     pub fn places(&self) -> &Bytes {
         &self.places
     }
 
-    /// Bytes that they take up.
+    /// Bytes that they occupy.
     pub fn held_bytes(&self) -> usize {
         self.bytes.len() + self.places.len()
     }
 
-    /// The text of this number.
+    /// The text with this number.
     pub fn get(&self, index: usize) -> Option<&[u8]> {
         (index < self.len()).then(|| &self.bytes[self.range(index, index + 1)])
     }
 
-    /// One after the other.
+    /// The texts in order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &[u8]> + Clone {
         (0..self.len()).map(|index| &self.bytes[self.range(index, index + 1)])
     }
 
-    /// Those of these numbers, shared.
+    /// The texts with these numbers, shared.
     ///
     /// # Panics
-    /// When there are fewer.
+    /// If there are fewer.
     #[must_use]
     pub fn slice(&self, numbers: Range<usize>) -> Self {
         let range = self.range(numbers.start, numbers.end);
@@ -129,7 +129,7 @@ impl Texts {
         }
     }
 
-    /// Where the texts from one number up to another lie.
+    /// The range of the texts from one number up to another.
     fn range(&self, start: usize, end: usize) -> Range<usize> {
         let first = self.place(0);
         self.place(start) - first..self.place(end) - first
@@ -165,7 +165,7 @@ impl Default for TextsBuilder {
 }
 
 impl TextsBuilder {
-    /// Room for so many strings of so many bytes together.
+    /// Reserves room for this many strings with this many bytes together.
     pub fn with_capacity(count: usize, bytes: usize) -> Self {
         let mut places = Vec::with_capacity((count + 1) * PLACE_BYTES);
         places.extend_from_slice(&[0; PLACE_BYTES]);
@@ -175,17 +175,17 @@ impl TextsBuilder {
         }
     }
 
-    /// How many strings there are.
+    /// The number of strings.
     pub fn len(&self) -> usize {
         self.places.len() / PLACE_BYTES - 1
     }
 
-    /// Whether there are none.
+    /// Whether there are no strings.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Bytes that they take up.
+    /// Bytes that they occupy.
     pub fn held_bytes(&self) -> usize {
         self.bytes.len() + self.places.len()
     }
@@ -193,7 +193,7 @@ impl TextsBuilder {
     /// Appends a string.
     ///
     /// # Errors
-    /// When all have 4 GiB or more; nothing is then appended.
+    /// If all together have 4 GiB or more. Nothing is then appended.
     pub fn push(&mut self, text: &[u8]) -> Result<(), InvalidTensor> {
         place(self.bytes.len() + text.len())?;
         self.bytes.extend_from_slice(text);
@@ -203,7 +203,7 @@ impl TextsBuilder {
     /// Appends all of these.
     ///
     /// # Errors
-    /// When all have 4 GiB or more.
+    /// If all together have 4 GiB or more.
     pub fn extend(&mut self, texts: &Texts) -> Result<(), InvalidTensor> {
         let before = self.bytes.len();
         place(before + texts.bytes.len())?;
@@ -215,7 +215,7 @@ impl TextsBuilder {
         })
     }
 
-    /// One after the other.
+    /// The texts in order.
     pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
         let (places, _) = self.places.as_chunks::<PLACE_BYTES>();
         let place = |at: &[u8; PLACE_BYTES]| u32::from_le_bytes(*at) as usize;
@@ -223,7 +223,7 @@ impl TextsBuilder {
         pairs.map(move |pair| &self.bytes[place(&pair[0])..place(&pair[1])])
     }
 
-    /// The text that is being written, which [`TextsBuilder::end`] ends, behind all others.
+    /// The text that is being written, after all others. [`TextsBuilder::end`] ends it.
     pub fn text(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
     }
@@ -231,7 +231,7 @@ impl TextsBuilder {
     /// Ends the text that was written.
     ///
     /// # Errors
-    /// When all have 4 GiB or more.
+    /// If all together have 4 GiB or more.
     pub fn end(&mut self) -> Result<(), InvalidTensor> {
         let end = place(self.bytes.len())?;
         self.places.extend_from_slice(&end.to_le_bytes());

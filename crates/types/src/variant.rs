@@ -32,18 +32,18 @@ pub enum Precision {
     Fp16,
     /// 16-bit weights and arithmetic with the exponents of 32 bits.
     Bf16,
-    /// 8-bit weights; activation scales found for each batch.
+    /// 8-bit weights. Activation scales are computed for each batch.
     Int8Dynamic,
-    /// 8-bit weights and activations; scales calibrated on the validation set (QDQ).
+    /// 8-bit weights and activations. Scales are calibrated on the validation set (QDQ).
     Int8Static,
-    /// 8-bit weights of large matrices, each block of them with a scale; everything else as registered.
+    /// 8-bit weights of large matrices, with a scale for each block. Everything else is as registered.
     Int8Weights,
     /// The same in 4 bits.
     Int4Weights,
 }
 
 impl Precision {
-    /// Every one of them.
+    /// Every precision.
     pub const ALL: [Self; 8] = [
         Self::Fp32,
         Self::Tf32,
@@ -95,10 +95,10 @@ impl Optimization {
     }
 }
 
-/// The knobs that tell one variant of a model from another.
+/// The parameters that distinguish the variants of a model.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct VariantSpec {
-    /// Which engine runs it.
+    /// The engine that runs it.
     pub engine: EngineName,
     /// Number format.
     pub precision: Precision,
@@ -106,7 +106,7 @@ pub struct VariantSpec {
     pub optimization: Optimization,
     /// Intra-op threads, at least 1.
     pub threads: u16,
-    /// Most rows in one batch, at least 1.
+    /// The most rows in one batch, at least 1.
     pub max_batch: u16,
 }
 
@@ -125,7 +125,7 @@ impl VariantSpec {
     }
 }
 
-/// Why variants with dynamic scales keep queries apart.
+/// The reason why variants with dynamic scales keep queries apart.
 const ONE_SCALE: &str = "activations have one scale for all rows of a batch";
 
 /// A measured variant.
@@ -137,7 +137,7 @@ pub struct Variant {
     pub application: ApplicationId,
     /// The model it was made from.
     pub model: ModelId,
-    /// The knobs.
+    /// The parameters.
     pub spec: VariantSpec,
     /// The ONNX file that the engine loads.
     pub artefact: Digest,
@@ -146,37 +146,37 @@ pub struct Variant {
     /// How queries of different lengths share its batches; `None`: only those of equal sizes do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub padding: Option<Padding>,
-    /// Measured on the validation set.
+    /// The accuracy that was measured on the validation set.
     pub accuracy: Accuracy,
-    /// Measured once at registration.
+    /// The profile that was measured at registration.
     pub profile: Profile,
-    /// The type of device that this was on; `None` where an earlier version registered the variant.
+    /// The type of device of that measurement; `None` if an earlier version registered the variant.
     #[serde(default)]
     pub measured_on: Option<DeviceTypeName>,
-    /// Measured on other types of devices later.
+    /// Profiles that were measured on other types of devices later.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub profiles: BTreeMap<DeviceTypeName, Profile>,
-    /// Price of the slots that a batch occupies where it was registered, US dollars an hour.
+    /// Price of the slots that a batch occupies where the variant was registered, US dollars an hour.
     pub cost_per_hour_usd: f64,
     /// Price of a thousand rows at saturation there, US dollars.
     pub cost_per_1k_usd: f64,
-    /// A variant that runs on the same devices and is there at least as good in accuracy bound,
-    /// latency, load time and cost, and better in one of them. Dominated variants are kept, listed and never loaded for targets.
+    /// A variant that runs on the same devices and is there at least as good in accuracy bound, latency, load time and
+    /// cost, and better in one of them. Dominated variants are kept and listed, and are never loaded for targets.
     pub dominated_by: Option<VariantId>,
-    /// Why it answers one query at a time, in words for whoever reads them: queries that shared a batch would change each
-    /// other's answers. `None`: queries share batches, as far as the signature lets them.
+    /// Why it answers one query at a time, in words for people: queries that shared a batch would change each other's
+    /// answers. `None`: queries share batches, as far as the signature allows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub apart: Option<String>,
-    /// What its application may use of the fleet, as of the publication; nothing is set in the registry,
-    /// where it is the application's.
+    /// What its application may use of the fleet, at the time of publication. It is not set in the registry, where it
+    /// belongs to the application.
     #[serde(default, skip_serializing_if = "Resources::is_default")]
     pub resources: Resources,
-    /// Which version its model is, and which part that has in answering, as of the publication; nothing is set in the
-    /// registry, where it is the model's.
+    /// The version of its model and the version's part in answering, at the time of publication. It is not set in the
+    /// registry, where it belongs to the model.
     #[serde(default, skip_serializing_if = "Release::is_default")]
     pub release: Release,
-    /// Whether its model was registered with a key that is no administrator's, as of the publication; not set in the
-    /// registry, where it is the model's.
+    /// Whether its model was registered with a key that is not an administrator's, at the time of publication. It is
+    /// not set in the registry, where it belongs to the model.
     #[serde(default, skip_serializing_if = "is_not")]
     pub foreign: bool,
 }
@@ -188,14 +188,14 @@ fn is_not(value: &bool) -> bool {
 /// A profile on a type of device.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ExpectedProfile<'a> {
-    /// Measured there or not.
+    /// The profile, measured there or not.
     pub profile: Cow<'a, Profile>,
-    /// It was measured on another type of device.
+    /// Whether it was measured on another type of device.
     pub estimated: bool,
 }
 
 impl Variant {
-    /// Its quality as targets are compared with it; `uploaded` is that of its model's file as it was uploaded.
+    /// Its quality, as targets are compared with it. `uploaded` is the quality of its model's uploaded file.
     pub fn quality(&self, uploaded: f64) -> Quality {
         let bound = self.accuracy.quality_bound();
         match self.accuracy.kind.is_accuracy() {
@@ -214,8 +214,8 @@ impl Variant {
         self.signature.batched && self.why_apart().is_none()
     }
 
-    /// Why they do not where the signature would let them. Scales of activations that are found for a whole batch are a
-    /// reason by themselves, as of variants that earlier versions have registered.
+    /// Why queries do not share batches although the signature allows it. Activation scales that are computed for a
+    /// whole batch are a reason in themselves, as with variants that earlier versions have registered.
     pub fn why_apart(&self) -> Option<&str> {
         let of_scales = match self.spec.precision {
             Precision::Int8Dynamic => Some(ONE_SCALE),
@@ -224,7 +224,7 @@ impl Variant {
         self.apart.as_deref().or(of_scales)
     }
 
-    /// Most rows that queries of one row have in a run together.
+    /// The most rows of queries of one row in a run together.
     pub fn most_together(&self) -> u32 {
         match self.shares_batches() {
             true => u32::from(self.spec.max_batch.max(1)),
@@ -232,8 +232,8 @@ impl Variant {
         }
     }
 
-    /// Answers one query at a time from now on, for this reason. Saturation and the price of a thousand rows become those
-    /// of lone queries.
+    /// Makes it answer one query at a time from now on, for this reason. Saturation and the price of a thousand rows
+    /// are set to those of lone queries.
     pub fn keep_apart(&mut self, reason: String) {
         self.apart = Some(reason);
         let before = self.profile.saturation_rps;
@@ -245,7 +245,7 @@ impl Variant {
         self.profiles.values_mut().for_each(Profile::run_alone);
     }
 
-    /// Fills both costs by the price of the device that the variant was registered on.
+    /// Sets both costs from the price of the device on which the variant was registered.
     pub fn price(&mut self, device: &DeviceType) {
         let cost = device.cost(self.spec.threads, self.profile.saturation_rps);
         self.measured_on = Some(device.name.clone());
@@ -261,8 +261,8 @@ impl Variant {
         self.profiles.get(on)
     }
 
-    /// What to expect on a type of device: what was measured there, else what was measured at
-    /// registration with times `factor` times as long. [`crate::Slowdowns`] has the factors.
+    /// The expected profile on a type of device: the one that was measured there, else the one from registration with
+    /// times multiplied by `factor`. [`crate::Slowdowns`] has the factors.
     pub fn expected(&self, on: &DeviceTypeName, factor: f64) -> ExpectedProfile<'_> {
         match self.measured(on) {
             Some(profile) => ExpectedProfile {
@@ -277,8 +277,8 @@ impl Variant {
     }
 }
 
-/// Those variants of a model that are as accurate as its file was uploaded: their measured accuracy lies within the
-/// interval of the most accurate variant in single precision. None where there is no such variant.
+/// The variants of a model that are as accurate as its uploaded file: their measured accuracy lies within the interval
+/// of the most accurate variant in single precision. Empty if there is no such variant.
 pub fn as_uploaded<'a>(variants: &[&'a Variant]) -> Vec<&'a Variant> {
     let all = variants
         .iter()
@@ -294,7 +294,7 @@ pub fn as_uploaded<'a>(variants: &[&'a Variant]) -> Vec<&'a Variant> {
 }
 
 /// The quality of the uploaded file of each model, on the scale of [`Accuracy::quality_bound`]: the bound of its most
-/// accurate variant in single precision, or where there is none of the most accurate.
+/// accurate variant in single precision, or of its most accurate variant if there is none.
 pub fn uploaded_qualities<'a>(
     variants: impl IntoIterator<Item = &'a Variant>,
 ) -> BTreeMap<&'a ModelId, f64> {
@@ -310,13 +310,13 @@ pub fn uploaded_qualities<'a>(
         .collect()
 }
 
-/// The highest pessimistic end.
+/// The highest of the pessimistic ends.
 fn best(measured: &[(Precision, &Accuracy)]) -> f64 {
     let bounds = measured.iter().map(|(_, it)| it.quality_bound());
     bounds.fold(f64::NEG_INFINITY, f64::max)
 }
 
-/// The least quality of what is as accurate as the uploaded file: the bound of the most accurate in single
+/// The least quality that counts as accurate as the uploaded file: the bound of the most accurate variant in single
 /// precision.
 pub fn uploaded_quality(measured: &[(Precision, &Accuracy)]) -> Option<f64> {
     let single = measured

@@ -1,4 +1,4 @@
-//! Rows in company beside the same alone.
+//! Compares rows in company with the same rows alone.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -28,7 +28,7 @@ fn what_is_infinite_in_company_alone_is_another_answer() {
                 "{together:?} {alone:?}"
             );
         }
-        // A place that is masked is so in both, and the others are compared as ever.
+        // A masked position is masked in both, and the others are compared as usual.
         for same in [f32::NEG_INFINITY, f32::NAN] {
             assert_eq!(compare([same, 1.0], [same, 1.00005]), Difference::None);
             assert_eq!(compare([same, 1.0], [same, 2.0]), Difference::Values);

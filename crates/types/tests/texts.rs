@@ -21,12 +21,12 @@ fn strings_of_any_bytes_are_kept() {
     assert!(texts.iter().eq(given));
     assert_eq!(texts.get(1), Some(&b"a\0b"[..]));
     assert_eq!(texts.get(5), None);
-    // Four bytes an element and one more, beside the texts.
+    // Four bytes for each element and four more, beside the texts.
     assert_eq!(texts.held_bytes(), texts.bytes().len() + 4 * 6);
     assert_eq!(Texts::empty(3), self::texts(&["", "", ""]));
     let one = Texts::one(Bytes::from_static(b"whole")).expect("it is short");
     assert_eq!(one, self::texts(&["whole"]));
-    // The same bytes in other pieces are other texts.
+    // The same bytes cut in other places are different texts.
     assert_ne!(self::texts(&["ab", "c"]), self::texts(&["a", "bc"]));
 }
 

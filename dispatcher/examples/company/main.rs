@@ -1,8 +1,8 @@
-//! Queries that share batches, for whoever counts instructions: `company QUERIES SHARE`.
+//! Queries that share batches, for counting instructions: `company QUERIES SHARE`.
 //!
-//! A dispatcher and a worker in one process answer so many queries, eight at a time, with an emulated engine that takes no
-//! time. Of those that shared a batch, `SHARE` are run once more alone; 0 runs none. `cargo xtask bench right` counts the
-//! instructions with and without.
+//! A dispatcher and a worker in one process answer this many queries, eight at a time, with an emulated engine that
+//! takes no time. Of the queries that shared a batch, the share `SHARE` is run once more alone; 0 runs none. `cargo
+//! xtask bench right` counts the instructions with and without.
 
 use std::{sync::Arc, time::Instant};
 

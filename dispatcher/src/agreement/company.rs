@@ -1,13 +1,14 @@
-//! Whether queries that shared a batch were answered as they are alone.
+//! Checks whether queries that shared a batch were answered as they are answered alone.
 //!
-//! The query is run once more alone, by the same variant. Other dimensions or types take the variant out of batches at once,
-//! other values when [`ENOUGH`] of the last [`LAST`] queries have them. Where something differs, a second lone run tells
-//! what is drawn at random: that says nothing. A variant in another precision is held to single precision's answer, if
-//! something in it is loaded: in company a query may lie no farther from it than alone. Padded inputs may change
-//! answers by as much as they may at registration.
+//! The same variant runs the query once more, alone. If dimensions or types differ, the variant is taken out of batches
+//! at once. If other values differ, it is taken out once [`ENOUGH`] of the last [`LAST`] queries differ. If something
+//! differs, a second lone run shows which outputs the variant draws at random; those are not counted. A variant in
+//! another precision is also compared with the answer in single precision, if a variant in that precision is loaded:
+//! the answer in company may be no farther from it than the lone answer. Padded inputs may change answers by as much as
+//! they may at registration.
 //!
-//! From then on queries of the variant run one at a time. Other processes learn it from the metadata store, and whoever
-//! leads later from the registry.
+//! From then on queries of the variant run one at a time. Other processes learn this from the metadata store, and a
+//! later leader learns it from the registry.
 
 use std::sync::{Arc, atomic::Ordering};
 
@@ -21,13 +22,13 @@ use sextant_types::{
 use super::{Agreements, ComparisonCounts, Sample, run};
 use crate::Dispatcher;
 
-/// So many of the last queries with other values take a variant out of batches.
+/// This many of the last queries with other values take a variant out of batches.
 const ENOUGH: u32 = 2;
 
-/// How many queries those are.
+/// How many of the last queries are counted.
 const LAST: u32 = 20;
 
-/// Furthest that a padded query may lie from the same without padding, as a share of its length.
+/// The farthest that a padded query's answer may lie from the answer without padding, as a share of its length.
 const PADDED: f64 = 0.01;
 
 /// The reason that users read.
@@ -36,7 +37,7 @@ const REASON: &str = "a query that shared a batch was answered otherwise than al
 // === impl Agreements ===
 
 impl Agreements {
-    /// Notes how a query that shared a batch compares with itself alone; whether the variant leaves batches for it.
+    /// Notes how a query that shared a batch compares with itself alone. Returns whether the variant leaves batches.
     fn note_company(&self, variant: &VariantId, difference: Difference) -> bool {
         let mut compared = self.compared.lock();
         let of = compared.entry(variant.clone()).or_default();
@@ -53,12 +54,12 @@ impl Agreements {
         leaves
     }
 
-    /// Variants that were taken out of batches and of which the registry does not know, with the reasons.
+    /// Variants that were taken out of batches and that the registry has not stored yet, with the reasons.
     pub(crate) fn apart(&self) -> Vec<(VariantId, String)> {
         self.apart.lock().clone().into_iter().collect()
     }
 
-    /// The registry knows it now, or never will.
+    /// Called when the registry has stored it, or never will.
     pub(crate) fn forget_apart(&self, variant: &VariantId) {
         self.apart.lock().remove(variant);
     }
@@ -67,8 +68,8 @@ impl Agreements {
 // === impl Dispatcher ===
 
 impl Dispatcher {
-    /// Runs a query that shared a batch alone and compares. `uploaded` is single precision's answer, where the variant has
-    /// another and it is known.
+    /// Runs a query that shared a batch alone and compares the answers. `uploaded` is the answer in single precision,
+    /// if the variant has another precision and the answer is known.
     pub(super) async fn check_company(
         &self,
         sample: &Sample,
@@ -93,7 +94,7 @@ impl Dispatcher {
         }
     }
 
-    /// `None` where no worker has time.
+    /// Returns `None` if no worker has time.
     async fn company_of(&self, sample: &Sample, uploaded: Option<&[Tensor]>) -> Option<Difference> {
         let worker = self.quiet_worker(&sample.known)?;
         let alone = run(&sample.known, &worker, sample).await?;
@@ -122,7 +123,7 @@ impl Dispatcher {
     }
 
     async fn keep_apart(&self, id: &VariantId, metadata: &dyn MetadataStore) {
-        // As it is published now, and not as it was when the query was answered.
+        // The variant as it is published now, not as it was when the query was answered.
         let Some(known) = self.snapshot.load().variant(id).cloned() else {
             return;
         };
@@ -133,20 +134,20 @@ impl Dispatcher {
         let reason = REASON.to_owned();
         self.agreements.apart.lock().insert(id.clone(), reason);
         if let Err(error) = metadata.publish_variant(Arc::new(variant)).await {
-            // It is told again with what the registry has.
+            // The next publication from the registry says it again.
             tracing::warn!(variant = %id, %error, "that queries run one at a time cannot be published");
         }
     }
 }
 
-/// The outputs that are not what they are alone.
+/// The outputs that differ from those of the lone run.
 fn differing(sample: &Sample, alone: &[Tensor]) -> Vec<(usize, Difference)> {
     let exact = Tolerance::of(false);
     if sample.outputs.len() != alone.len() {
         return vec![(0, Difference::Shape)];
     }
     let pairs = sample.outputs.iter().zip(alone).enumerate();
-    // A lone answer with other rows than its query shows by itself that they are no rows of a batch.
+    // If the rows of a lone answer differ from those of its query, its outputs are not one row per row of a batch.
     let has_rows = |own: &Tensor| own.shape().first() == Some(&(sample.rows as usize));
     let differences = pairs.map(|(at, (together, own))| match has_rows(own) {
         true => (at, exact.compare(together, own)),
@@ -160,7 +161,7 @@ fn differing(sample: &Sample, alone: &[Tensor]) -> Vec<(usize, Difference)> {
 // === impl Sample ===
 
 impl Sample {
-    /// Whether other values of an output are no sign of company.
+    /// Whether other values of an output are no sign that company changed them.
     fn is_excused(&self, at: usize, alone: &[Tensor], uploaded: Option<&[Tensor]>) -> bool {
         let (Some(together), Some(own)) = (self.outputs.get(at), alone.get(at)) else {
             return false;
@@ -176,7 +177,7 @@ impl Sample {
             return false;
         }
         let Some(uploaded) = uploaded.and_then(|outputs| outputs.get(at)) else {
-            // Nothing tells what is right.
+            // There is nothing to tell which answer is right.
             return true;
         };
         let mut distances = Distances::default();

@@ -2,24 +2,25 @@
 
 use sextant_types::{Metric, Tensor, Variant, convert};
 
-/// Furthest that an answer of numbers may lie from the uploaded file's, as a share of the length of that.
+/// The farthest that a numeric answer may lie from the uploaded file's, as a share of the length of the uploaded
+/// file's.
 const FURTHEST: f64 = 0.01;
 
-/// What of an answer a metric looks at.
+/// The part of an answer that a metric looks at.
 #[derive(Clone, Copy, PartialEq)]
 enum Looks {
-    /// At which place of each vector along the last axis the greatest element is.
+    /// The position of the greatest element of each vector along the last axis.
     Greatest,
-    /// At all elements.
+    /// All elements.
     Same,
-    /// At how far it is away.
+    /// The distance.
     Near,
 }
 
-/// Rows in which an answer agrees with the uploaded file's, by the output that the application's metric looks
-/// at: the greatest of each vector is at the same place, where classes are scored; all elements are the same,
-/// where whole answers are; the distance is at most a hundredth of the length of the uploaded file's, where
-/// numbers are. `None` where the outputs cannot be compared.
+/// Counts the rows in which an answer agrees with the uploaded file's. The output that the application's metric looks
+/// at is compared. Where classes are scored, the greatest element of each vector must be at the same position. Where
+/// whole answers are scored, all elements must be the same. Where numbers are scored, the distance may be at most a
+/// hundredth of the length of the uploaded file's. Returns `None` if the outputs cannot be compared.
 pub(super) fn agreeing(
     variant: &Variant,
     (answer, uploaded): (&[Tensor], &[Tensor]),
@@ -41,7 +42,7 @@ pub(super) fn agreeing(
         return equal_texts(answer, uploaded, rows);
     };
     let (width, vector) = (a.len() / rows, answer.shape().last().copied()?);
-    // One column has no greatest.
+    // A single column has no greatest element.
     let looks = match (looks, vector) {
         (Looks::Greatest, 1) => Looks::Near,
         (looks, _) => looks,
@@ -68,7 +69,7 @@ fn reals(tensor: &Tensor) -> Option<Vec<f64>> {
     )
 }
 
-/// The first of the greatest; none where one is no number.
+/// The position of the first greatest element; `None` if one is not a number.
 fn greatest(values: &[f64]) -> Option<usize> {
     if values.iter().any(|value| value.is_nan()) {
         return None;
@@ -107,7 +108,7 @@ impl Looks {
         }
     }
 
-    /// The output that is looked at, by position.
+    /// The position of the output that is compared.
     fn output(self, outputs: &[Tensor]) -> usize {
         let is_float = |tensor: &Tensor| convert::is_float(tensor.data_type());
         let mut of = outputs.iter();
@@ -128,7 +129,7 @@ impl Looks {
             Self::Same => a == b,
             Self::Near => {
                 let square = |sum: f64, x: f64| sum + x * x;
-                // Places that are masked out are infinite, or no numbers, in both.
+                // Positions that are masked out are infinite, or not numbers, in both.
                 let is_same = |a: &f64, b: &f64| a == b || (a.is_nan() && b.is_nan());
                 let differ = a.iter().zip(b).filter(|(a, b)| !is_same(a, b));
                 let apart = differ.map(|(a, b)| a - b).fold(0.0, square);

@@ -6,7 +6,7 @@ use sextant_types::{ApplicationId, DeviceTypeName, Variant, VariantId};
 
 use super::Tariff;
 
-/// Rows that are kept for variants that have none of their own, as a share of all: one in so many.
+/// One in this many rows is reserved for variants that have no row of their own.
 const KEPT_SHARE: usize = 4;
 
 /// What has been counted for one payer.
@@ -20,7 +20,7 @@ pub(crate) struct Tally {
     pub(crate) offline_queries: u64,
 }
 
-/// Who pays; borrowed, because most have a row already.
+/// Who pays. It is borrowed, because most payers have a row already.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Payer<'a> {
     application: &'a ApplicationId,
@@ -28,7 +28,8 @@ pub(crate) struct Payer<'a> {
     device_type: Option<&'a DeviceTypeName>,
 }
 
-/// Who pays, as a row has it; without a variant for those that there was no row for.
+/// Who pays, as the key of a row. It has no variant in the row for variants without a row of their
+/// own.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct PayerKey {
     pub(crate) application: ApplicationId,
@@ -36,13 +37,13 @@ pub(crate) struct PayerKey {
     pub(crate) device_type: Option<DeviceTypeName>,
 }
 
-/// At most so many rows. What a row cannot be had for is counted to its application, and to nobody
-/// where there is no room for that either.
+/// Amounts in a limited number of rows. An amount for which there is no row is charged to its
+/// application. If there is no room for that row either, it is charged to nobody.
 pub(crate) struct Book {
     most: usize,
-    /// By variant, then by type of device: few.
+    /// By variant, then by type of device; a variant has few types.
     variants: BTreeMap<VariantId, Vec<(PayerKey, Tally)>>,
-    /// How many rows these have.
+    /// How many rows `variants` has.
     named: usize,
     others: BTreeMap<ApplicationId, (PayerKey, Tally)>,
     unattributed_usd: f64,
@@ -76,7 +77,7 @@ impl<'a> Payer<'a> {
 // === impl Book ===
 
 impl Book {
-    /// An empty one of at most `most` rows.
+    /// An empty book of at most `most` rows.
     pub(crate) fn new(most: usize) -> Self {
         Self {
             most,
@@ -98,18 +99,18 @@ impl Book {
         self.unattributed_usd += usd;
     }
 
-    /// What nobody is counted for, US dollars.
+    /// The amount that is charged to nobody, US dollars.
     pub(crate) fn unattributed_usd(&self) -> f64 {
         self.unattributed_usd
     }
 
-    /// Forgets the rows of variants that do not stay.
+    /// Forgets the rows of variants for which `stays` is false.
     pub(crate) fn retain(&mut self, stays: impl Fn(&VariantId) -> bool) {
         self.variants.retain(|variant, _| stays(variant));
         self.named = self.variants.values().map(Vec::len).sum();
     }
 
-    /// Sorted by who pays.
+    /// The rows, sorted by payer.
     pub(crate) fn rows(&self) -> impl Iterator<Item = (&PayerKey, &Tally)> {
         let named = self.variants.values().flatten();
         let mut rows: Vec<_> = named.chain(self.others.values()).collect();
@@ -133,7 +134,7 @@ impl Book {
         rows.get_mut(at).map(|(_, tally)| tally)
     }
 
-    /// The row of an application's variants that have none.
+    /// The row for those variants of an application that have no row of their own.
     fn other(&mut self, application: &ApplicationId, most: usize) -> Option<&mut Tally> {
         if !self.others.contains_key(application) {
             if self.others.len() >= most {

@@ -1,20 +1,20 @@
-//! Whom the time in which nothing ran on a device is counted to.
+//! To whom the idle time of a device is charged.
 //!
-//! Memory is what keeps a device: who holds more of it leaves less for others, and a device with
-//! nothing loaded could be given back. So those that are loaded pay in proportion to the memory that
-//! each needs, whichever of them was used.
+//! Memory is what keeps a device: a variant that holds more of it leaves less for others, and a device with nothing
+//! loaded could be given back. The loaded variants therefore pay in proportion to the memory that each needs,
+//! regardless of which of them was used.
 
 /// What is loaded on a device.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Resident<T> {
-    /// Who it is.
+    /// The payer.
     pub(crate) by: T,
     /// Memory that it needs.
     pub(crate) bytes: u64,
 }
 
-/// Splits an amount by memory, and equally where nothing needs any. The parts add up to the amount;
-/// there are none where nothing is loaded.
+/// Splits an amount by memory, or equally if no payer needs any. The parts add up to the amount. There are no parts if
+/// nothing is loaded.
 pub(crate) fn split<T: Copy>(usd: f64, kept: &[Resident<T>]) -> Vec<(T, f64)> {
     let all: f64 = kept.iter().map(|one| one.bytes as f64).sum();
     let part = |one: &Resident<T>| match all > 0.0 {

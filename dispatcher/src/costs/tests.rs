@@ -4,7 +4,7 @@ use sextant_types::EngineName;
 
 use super::*;
 
-/// A device of eight slots at 3.6 USD an hour: a thousandth of a dollar a second.
+/// A device of eight slots at 3.6 USD an hour, which is a thousandth of a dollar a second.
 fn tariff(worker: &str) -> Arc<Tariff> {
     let facts = DeviceType {
         name: DeviceTypeName::processor(8),
@@ -78,8 +78,8 @@ fn what_runs_and_what_idles_add_up_to_the_price_of_the_device() {
     let [of_large, of_small] = idle(&costs);
     close(of_large, 0.003);
     close(of_small, 0.001);
-    // 8 s of a quarter of the device are 2 s of all of it: more than this second, which is made up
-    // for by the next.
+    // 8 s of a quarter of the device are 2 s of the whole device. That is more than this second;
+    // the next one makes up for it.
     costs.add(&tariff, &ran(&small, 8.0));
     costs.count_idle_devices(at(5), &device);
     assert_eq!(idle(&costs), [of_large, of_small], "nothing was idle");
@@ -104,7 +104,7 @@ fn a_device_with_nothing_loaded_is_nobodys_and_one_that_is_gone_costs_nothing() 
     close(costs.record().unattributed_usd, 0.002);
     costs.count_idle_devices(begin + Duration::from_secs(2), &[device("a")]);
     close(costs.record().unattributed_usd, 0.003);
-    // Whoever comes back is counted from then on.
+    // A device that comes back is charged from then on.
     costs.count_idle_devices(begin + Duration::from_secs(9), &[device("b")]);
     close(costs.record().unattributed_usd, 0.003);
 }

@@ -1,4 +1,4 @@
-//! Rows of counters that grow for ever, and how much of each has been told.
+//! Rows of counters that only grow, and how much of each has been reported.
 
 #[cfg(test)]
 mod tests;
@@ -21,14 +21,14 @@ use sextant_types::{
     index::{ApplicationIx, VariantIx},
 };
 
-/// Most rows of queries that were queued; the others are kept for those that were not, and for what
-/// does not fit among these.
+/// The most rows for queries that were queued. The other rows are reserved for queries that were not queued, and for
+/// those that do not fit among these.
 const MOST_QUEUED_ROWS: usize = MOST_DEMAND_ROWS / 4 * 3;
 
-/// Runs of steps are counted in millionths: a step may be asked for each of thousands of rows.
+/// Runs of steps are counted in millionths, because a step may be asked for each of thousands of rows.
 const RUN_PARTS: f64 = 1e6;
 
-/// A row in which nothing was counted in so many windows is given up.
+/// A row in which nothing was counted in this many windows is given up.
 const IDLE_WINDOWS: u32 = 10;
 
 /// How a query ended.
@@ -38,11 +38,11 @@ pub(crate) enum QueryOutcome {
     Answered,
     /// Too late.
     Late,
-    /// In time, by what was answered before: no device ran.
+    /// In time, from the cache: no device ran.
     Kept,
     /// Refused or failed.
     Refused(Code),
-    /// Nobody waits for its answer any more.
+    /// Nobody waits for its answer any longer.
     GivenUp,
 }
 
@@ -50,9 +50,9 @@ pub(crate) enum QueryOutcome {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct QueryRows {
     pub(crate) rows: u32,
-    /// How many rows of a measured size one of them is worth.
+    /// How many rows of a measured size one of these rows is worth.
     pub(crate) worth: f64,
-    /// How many runs of a step of a pipeline the query is; 0 where it is for none.
+    /// How many runs of a step of a pipeline the query is; 0 if it belongs to no step.
     pub(crate) runs: f64,
 }
 
@@ -60,7 +60,7 @@ pub(crate) struct QueryRows {
 #[derive(Default)]
 pub(crate) struct Counts {
     rows: ArcSwap<Rows>,
-    /// Held while the rows are replaced; what rows that were given up had counted.
+    /// Held while the rows are replaced. It has the counts of the rows that were given up.
     gone: Mutex<BTreeMap<ApplicationId, Totals>>,
     /// Queries for which there was no row.
     uncounted: AtomicU64,
@@ -69,7 +69,7 @@ pub(crate) struct Counts {
 #[derive(Default, Clone)]
 struct Rows {
     by_key: HashMap<Key, Arc<Row>>,
-    /// How many of them name a variant.
+    /// How many of the rows name a variant.
     queued: usize,
 }
 
@@ -81,26 +81,26 @@ struct Key {
     step: Option<Arc<StepOf>>,
 }
 
-/// Queries of an application with like targets that went to one variant, or to none.
+/// Counts queries of an application with similar targets that went to one variant, or to none.
 pub(crate) struct Row {
     application: ApplicationId,
     class: TargetClass,
     variant: Option<VariantId>,
     step: Option<Arc<StepOf>>,
     counted: Tally,
-    /// How much of it was told.
+    /// How much of it was reported.
     told: Tally,
     /// Windows in a row in which nothing was counted.
     idle: AtomicU32,
-    /// The strictest and the loosest latency target since the last telling.
+    /// The strictest and the loosest latency target since the last report.
     latency: Span,
-    /// The same of the wholes that the step is of.
+    /// The same for the whole pipelines that the step belongs to.
     whole: Span,
-    /// What is asked of the accuracy of these at most, since the last telling.
+    /// The highest accuracy that was demanded of these pipelines since the last report.
     accuracy: Mutex<Option<WholeAccuracy>>,
 }
 
-/// The least and the largest of what was added.
+/// The least and the greatest of the values that were added.
 struct Span {
     least: AtomicU64,
     most: AtomicU64,
@@ -108,9 +108,9 @@ struct Span {
 
 struct Tally {
     input_rows: AtomicU64,
-    /// In thousandths.
+    /// In thousandths of a row.
     sized_rows: AtomicU64,
-    /// In millionths.
+    /// In millionths of a run.
     runs: AtomicU64,
     answered: AtomicU64,
     late: AtomicU64,
@@ -121,33 +121,34 @@ struct Tally {
     refused: [AtomicU64; Code::ALL.len()],
 }
 
-/// A part of what a row has counted.
+/// A part of the counts of a row.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Totals {
-    /// Rows of the inputs of those of these queries that need a device.
+    /// Rows of the inputs of those queries that need a device.
     pub(crate) input_rows: u64,
     /// The same in thousandths of rows of a measured size.
     pub(crate) sized_rows: u64,
     /// Runs of a step, in millionths.
     pub(crate) runs: u64,
-    /// In time, those that needed no device included.
+    /// Answered in time, including those that needed no device.
     pub(crate) answered: u64,
     pub(crate) late: u64,
-    /// Of those that were answered, those that needed no device.
+    /// The answered queries that needed no device.
     pub(crate) kept: u64,
     pub(crate) given_up: u64,
     pub(crate) queueing_us: u64,
     pub(crate) refused: BTreeMap<Code, u64>,
 }
 
-/// What was not told yet: it is, or the next time with what comes then.
+/// Counts that were not reported yet. If reporting fails, they are reported the next time, with what is counted until
+/// then.
 pub(crate) struct ReportBacklog(Vec<(Arc<Row>, Totals)>);
 
 // === impl Counts ===
 
 impl Counts {
-    /// Counts a query with these rows that has waited so long, with its latency target, ms. Names go with
-    /// the numbers that stand for them.
+    /// Counts a query with these rows that has waited this long, with its latency target in ms. Each name is given with
+    /// the number that stands for it.
     pub(crate) fn add(
         &self,
         (application, application_id): (ApplicationIx, &ApplicationId),
@@ -190,7 +191,7 @@ impl Counts {
         }
     }
 
-    /// The row of a key, a new one where there is room.
+    /// The row of a key. Makes a new one if there is room.
     fn insert(
         &self,
         key: &Key,
@@ -202,7 +203,7 @@ impl Counts {
         if let Some(row) = found(&rows) {
             return Some(row);
         }
-        // Without the lock: whatever names clients make up, the others do not wait for it.
+        // Checked without the lock, so that names that clients make up do not delay other queries.
         if !rows.has_room(key) {
             return None;
         }
@@ -232,7 +233,7 @@ impl Counts {
         Some(row)
     }
 
-    /// What has been counted and not told.
+    /// What has been counted and not reported.
     pub(crate) fn unreported(&self) -> ReportBacklog {
         let rows = self.rows.load();
         let rows = rows.by_key.values();
@@ -242,7 +243,7 @@ impl Counts {
         )
     }
 
-    /// It was told. Rows in which nothing is counted any more are given up.
+    /// Marks these counts as reported. Gives up rows in which nothing is counted any longer.
     pub(crate) fn told(&self, unreported: &ReportBacklog) {
         for (row, totals) in &unreported.0 {
             row.told.add_all(totals);
@@ -273,7 +274,7 @@ impl Counts {
         }
     }
 
-    /// Forgets what was counted for applications that are no more.
+    /// Forgets the counts of applications that no longer exist.
     pub(crate) fn forget_deleted(&self, exists: impl Fn(&ApplicationId) -> bool) {
         let mut gone = self.gone.lock();
         gone.retain(|application, _| exists(application));
@@ -319,7 +320,7 @@ impl Row {
         self.counted.read().since(&self.told.read())
     }
 
-    /// Keeps the most that is asked for, and what was measured last.
+    /// Keeps the highest accuracy that is demanded, and the latest measurement.
     fn add_accuracy(&self, of: &WholeAccuracy) {
         let mut kept = self.accuracy.lock();
         match kept.as_mut() {
@@ -334,7 +335,7 @@ impl Row {
 // === impl ReportBacklog ===
 
 impl ReportBacklog {
-    /// As the store takes it, sorted.
+    /// The demand in the form that the store takes, sorted.
     pub(crate) fn demand(&self) -> Vec<ApplicationDemand> {
         let news = self.0.iter().filter(|(_, totals)| !totals.is_zero());
         let rows = news.map(|(row, totals)| ApplicationDemand {
@@ -371,7 +372,7 @@ impl ReportBacklog {
 
 impl Span {
     fn add(&self, ms: f64) {
-        // Of numbers that are not negative the bits have the same order.
+        // The bits of numbers that are not negative have the same order as the numbers.
         let bits = ms.max(0.0).to_bits();
         self.least.fetch_min(bits, Ordering::Relaxed);
         self.most.fetch_max(bits, Ordering::Relaxed);
@@ -488,7 +489,7 @@ impl Totals {
         self.offered() == 0
     }
 
-    /// What has come since `before`.
+    /// The counts since `before`.
     fn since(mut self, before: &Self) -> Self {
         self.input_rows = self.input_rows.wrapping_sub(before.input_rows);
         self.sized_rows = self.sized_rows.wrapping_sub(before.sized_rows);

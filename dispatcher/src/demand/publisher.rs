@@ -1,4 +1,4 @@
-//! Writes what is asked for into the metadata store, as long as this dispatcher leads.
+//! Writes the demand into the metadata store while this dispatcher leads.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -28,7 +28,7 @@ pub(crate) struct Publisher {
     devices: watch::Receiver<Vec<DeviceDemand>>,
     /// When the window began.
     since: Instant,
-    /// Another's record was found in the place of its own, which was said.
+    /// Whether another leader's record was found in place of its own. It is logged once.
     fenced: bool,
 }
 
@@ -49,7 +49,7 @@ impl Ticks {
         self.interval.tick().await;
     }
 
-    /// Has the publisher write, with how busy these workers are.
+    /// Has the publisher write a record with the utilisation of these workers.
     pub(crate) fn look(&self, view: &View) {
         self.devices.send_replace(devices(view));
     }
@@ -71,13 +71,13 @@ impl Ticks {
     }
 }
 
-/// How busy the workers are that may be used, as they say themselves, by kind of device.
+/// The utilisation of the workers that may be used, as they report it, by kind of device.
 fn devices(view: &View) -> Vec<DeviceDemand> {
     let mut kinds: BTreeMap<&str, (f64, u32)> = BTreeMap::new();
     for worker in view.workers.values().filter(|it| !it.record.draining) {
         let record = &worker.record;
         let (busy, slots) = kinds.entry(class_of(&record.device)).or_default();
-        // What a worker says may be anything.
+        // A worker may report any value.
         let share = Some(record.utilization).filter(|it| it.is_finite());
         *busy += share.unwrap_or(0.0).clamp(0.0, 1.0) * f64::from(record.cores);
         *slots = slots.saturating_add(record.cores.into());
@@ -91,7 +91,7 @@ fn devices(view: &View) -> Vec<DeviceDemand> {
     devices.take(MOST_DEMAND_ROWS).collect()
 }
 
-/// A device without the number that tells it from others of its machine.
+/// The name of a device without the number that tells it from other devices of its machine.
 pub(crate) fn class_of(device: &str) -> &str {
     device.split_once(':').map_or(device, |(class, _)| class)
 }
@@ -99,7 +99,7 @@ pub(crate) fn class_of(device: &str) -> &str {
 // === impl Publisher ===
 
 impl Publisher {
-    /// Never returns while there are ticks.
+    /// Runs as long as there are ticks.
     pub(crate) async fn run(mut self) {
         while self.devices.changed().await.is_ok() {
             let token = *self.token.borrow();
@@ -110,7 +110,7 @@ impl Publisher {
         }
     }
 
-    /// What was counted before a process led is not of its window.
+    /// Starts a new window: counts from before this process led are not part of it.
     fn begin_again(&mut self) {
         let counts = &self.dispatcher.counts;
         counts.told(&counts.unreported());
@@ -144,7 +144,7 @@ impl Publisher {
                 }
                 self.begin_again();
             }
-            // The follower has said that the store is away: the next window is the longer.
+            // The follower has logged that the store is away. The next window is longer instead.
             Err(error) => tracing::debug!(%error, "what is asked for was not taken"),
         }
     }

@@ -1,4 +1,4 @@
-//! Carries out what the core asks for: batches, refusals, LOADs and UNLOADs, and their outcomes.
+//! Carries out what the controller asks for (batches, refusals, LOADs and UNLOADs) and reports the outcomes.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -30,16 +30,16 @@ struct Batch {
     id: BatchId,
     device: DeviceIx,
     number: VariantIx,
-    /// Of the worker that it was sent to.
+    /// The life of the worker that it was sent to.
     life: u64,
     rows: u32,
     expected: Nanos,
     waiting: Vec<Waiter>,
-    /// Kept while it is under way, if a query of it is an online one.
+    /// Kept while the batch is under way, if it has an online query.
     online: Option<OnlineBatch>,
 }
 
-/// One who waits for its part of a batch.
+/// A client that waits for its part of a batch.
 struct Waiter {
     online: bool,
     rows: u32,
@@ -47,10 +47,10 @@ struct Waiter {
     reply: oneshot::Sender<Reply>,
 }
 
-/// Who pays for a batch, and what it occupies of which device.
+/// Who pays for a batch, and which slots of which device it occupies.
 struct Bill {
     variant: Arc<Variant>,
-    /// `None` where nothing is known of what the device costs.
+    /// `None` if the price of the device is not known.
     tariff: Option<Arc<Tariff>>,
     slots: u16,
     /// Rows of offline jobs.
@@ -62,12 +62,12 @@ pub(super) struct UnsentBatch {
     pub(super) id: BatchId,
     pub(super) device: DeviceIx,
     pub(super) variant: VariantIx,
-    /// Those of its requests that somebody still waits for.
+    /// Those of its requests whose answers somebody still waits for.
     pub(super) requests: Vec<Request<Pending>>,
 }
 
 impl Driver {
-    /// Does what was decided. Tells of a batch that was not sent to its device.
+    /// Carries out an action. Returns the batch if it was not sent to its device.
     pub(super) fn carry_out(&self, action: Action<Pending>) -> Option<UnsentBatch> {
         match action {
             Action::Drop {
@@ -101,7 +101,7 @@ impl Driver {
         None
     }
 
-    /// Has a variant loaded or unloaded; one that is retired is loaded no more.
+    /// Has a variant loaded or unloaded. A variant that is retired is not loaded.
     fn order(&self, step: placement::Action) {
         let (placement::Action::Load {
             device,
@@ -133,7 +133,7 @@ impl Driver {
                     expected: Duration::from_nanos(expected),
                 },
             },
-            // It was retired in this moment: the device must not wait for it.
+            // The variant was retired at this moment. The controller must not wait for its load.
             (placement::Action::Load { .. }, VariantEntry::Retired(_)) => {
                 return self.on_load_outcome(device, LoadOutcome::LoadLate { variant: number });
             }
@@ -153,7 +153,7 @@ impl Driver {
     ) -> Option<UnsentBatch> {
         requests.retain(|request| !request.payload.is_given_up());
         batch.rows = requests.iter().map(|request| request.rows).sum();
-        // Who holds a driver keeps it: only its own end finds nobody to answer to.
+        // Every user of a driver holds it, so this fails only while the driver is being dropped.
         let driver = self.this.upgrade()?;
         let members = self.workers.load();
         let member = members.get(batch.device);
@@ -168,7 +168,7 @@ impl Driver {
         };
         let variant = Arc::clone(&first.payload.variant);
         batch.life = member.life;
-        // The inputs may come sooner than by the high bounds: nothing is gained by waiting then.
+        // The inputs may arrive earlier than the upper bounds say. Waiting would gain nothing then.
         let earliest = earliest.saturating_sub(self.delay.before_start(batch.rows));
         let offline = requests.iter().filter(|request| !request.payload.online);
         let bill = Bill {
@@ -219,7 +219,8 @@ impl Driver {
         chosen.unwrap_or(variant.spec.threads.max(1))
     }
 
-    /// The device is free again: first keep it busy, then answer.
+    /// Handles the outcome of a batch. The device is free again, so first the controller gives it work, then the
+    /// queries are answered.
     fn finish(&self, batch: Batch, bill: &Bill, outcome: InferOutcome) {
         let run = outcome.as_ref().ok().map(|result| {
             let us = run_us(&result.timings);
@@ -245,7 +246,7 @@ impl Driver {
             profiled = known.unwrap_or(profiled);
             controller.on_result(now, batch.id, run, actions);
         });
-        // Behind the step: what it has sent to this device goes before the queries of jobs.
+        // Dropped after the step, so that what the step sent to this device goes before the queries of jobs.
         drop(batch.online);
         let waiting = batch.waiting;
         match outcome {
@@ -284,7 +285,7 @@ impl Driver {
                             second_usd: bill.second_usd(),
                         })
                         .map_err(Refusal::Worker);
-                    // A client that went away leaves nobody to answer.
+                    // The receiver is gone if the client went away.
                     drop(reply.send(done));
                 }
             }
@@ -292,8 +293,8 @@ impl Driver {
         self.under_way.fetch_sub(1, Ordering::Release);
     }
 
-    /// Counts what a batch of so many rows cost that ran so long, microseconds, and the queries that
-    /// it answered: whether each was an online one.
+    /// Charges a batch of this many rows that ran this long, microseconds, and counts the queries that it answered.
+    /// `answered` says for each whether it was an online one.
     fn pay(&self, bill: &Bill, (rows, run_us): (u32, f64), answered: impl Iterator<Item = bool>) {
         let Some(tariff) = &bill.tariff else {
             return;
@@ -317,13 +318,13 @@ impl Driver {
 // === impl Bill ===
 
 impl Bill {
-    /// Price of a second of what the batch occupies, US dollars.
+    /// Price of a second of the slots that the batch occupies, US dollars.
     fn second_usd(&self) -> f64 {
         let tariff = self.tariff.as_ref();
         tariff.map_or(0.0, |tariff| tariff.second_usd(self.slots))
     }
 
-    /// What so many of the rows of a batch cost that ran so long, microseconds.
+    /// Cost of `rows` of the rows of a batch that ran this long, microseconds, US dollars.
     fn cost_usd(&self, (all, run_us): (u32, f64), rows: u32) -> f64 {
         let share = f64::from(rows) / f64::from(all.max(1));
         run_us / 1e6 * self.second_usd() * share
@@ -335,7 +336,8 @@ fn run_us(timings: &BatchTimings) -> f64 {
     timings.input_us + timings.exec_us + timings.output_us
 }
 
-/// Whether a variant can be used no more where a batch ended so, which the feed tells later.
+/// Whether a batch that ended with this error shows that the variant is no longer usable on its worker. The feed says
+/// so later.
 fn is_seat_lost(error: &InferError) -> bool {
     matches!(
         error,

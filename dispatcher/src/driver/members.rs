@@ -1,4 +1,4 @@
-//! Workers that come and go, and whether work is given out at all.
+//! Workers that come and go, and whether work is given out.
 
 use std::sync::{Weak, atomic::Ordering};
 
@@ -15,7 +15,7 @@ use crate::{
     pending::Pending,
 };
 
-/// Hears of the moves of a worker during one of its lives.
+/// Receives the outcomes of a worker's loads and unloads during one of its lives.
 struct Listener {
     driver: Weak<Driver>,
     at: DeviceIx,
@@ -23,12 +23,12 @@ struct Listener {
 }
 
 impl Driver {
-    /// A worker can be reached. It is used once [`Self::on_worker_up`] is called.
+    /// A worker can be reached. It is used after [`Self::on_worker_up`] is called.
     pub(crate) fn add_worker(&self, client: WorkerClient) {
         self.workers.add(client);
     }
 
-    /// A worker cannot be reached any more. Returns whether it was there.
+    /// A worker can no longer be reached. Returns whether it was present.
     pub(crate) fn remove_worker(&self, worker: &WorkerId) -> bool {
         let at = self.workers.remove(worker);
         if let Some(at) = at {
@@ -42,8 +42,8 @@ impl Driver {
         self.leads.load(Ordering::Acquire)
     }
 
-    /// Begins or stops to give work out. Who stops refuses all that waits; what is under way ends by
-    /// itself. Who begins uses the workers once they are told to be up.
+    /// Starts or stops giving out work. A driver that stops refuses everything that waits; what is under way ends by
+    /// itself. A driver that starts uses the workers once it is told that they are up.
     pub(crate) fn set_leads(&self, leads: bool) {
         if self.leads.swap(leads, Ordering::AcqRel) == leads {
             return;
@@ -61,8 +61,8 @@ impl Driver {
         });
     }
 
-    /// The worker at position `at`, of this kind, takes batches from now on, with nothing loaded as
-    /// far as is known. Must be called within a runtime.
+    /// The worker at position `at`, of this kind, takes batches from now on, with nothing loaded as far as is known.
+    /// Must be called within a runtime.
     pub(crate) fn on_worker_up(&self, at: DeviceIx, life: u64, kind: KindIx) {
         let Some(client) = self.workers.client_in(at, life) else {
             return;
@@ -76,8 +76,8 @@ impl Driver {
         let driver = Weak::clone(&self.this);
         self.loads.start(at, client, Listener { driver, at, life });
         self.step(|controller, now, actions| {
-            // Who takes it away, or stops giving work out, says so first and tells the controller
-            // after.
+            // Whoever removes the worker, or stops giving out work, records that first and tells the controller
+            // afterwards.
             if self.leads() && self.workers.client_in(at, life).is_some() {
                 controller.on_device_up(now, at, spec, actions);
                 self.count_slots(controller);
@@ -85,8 +85,8 @@ impl Driver {
         });
     }
 
-    /// The worker at position `at` is gone or takes nothing new. What runs on it is answered by its
-    /// client, which calls back for every batch whatever happens.
+    /// The worker at position `at` is gone or takes no new work. Its client answers what runs on it: the client calls
+    /// back for every batch in any case.
     pub(crate) fn on_worker_down(&self, at: DeviceIx) {
         self.loads.end(at);
         self.step(|controller, now, actions| {
@@ -102,8 +102,8 @@ impl Driver {
         });
     }
 
-    /// Something else slows a variant down on the worker at position `from`: it moves to one of these,
-    /// the best first, if it can.
+    /// An interference slows a variant down on the worker at position `from`. The variant moves to one of the workers
+    /// `to`, best first, if it can.
     pub(crate) fn relocate(&self, variant: VariantIx, from: DeviceIx, to: &[DeviceIx]) {
         self.step(|controller, now, actions| {
             let began = controller.on_relocate(now, (variant, from), to, actions);
@@ -113,7 +113,8 @@ impl Driver {
         });
     }
 
-    /// Something else slows a variant down on the worker at position `from`, and these have it: it leaves that worker.
+    /// An interference slows a variant down on the worker at position `from`, and the workers `stay` have it too. It is
+    /// unloaded from the former.
     pub(crate) fn withdraw(&self, variant: VariantIx, from: DeviceIx, stay: &[DeviceIx]) {
         self.step(|controller, now, actions| {
             let began = controller.on_withdraw(now, (variant, from), stay, actions);

@@ -1,4 +1,4 @@
-//! What the driver's lock protects: the controller, and its time.
+//! The state that the driver's lock protects: the controller, and its time.
 
 use sextant_controller::{Actions, Controller, Options};
 use sextant_schedule::{NEVER, Nanos, PoolIx, Schedulers};
@@ -6,7 +6,7 @@ use sextant_schedule::{NEVER, Nanos, PoolIx, Schedulers};
 use crate::pending::Pending;
 use sextant_types::index::VariantIx;
 
-/// See the module. A device is a worker by its position, a variant goes by its ordinal.
+/// The controller and its time. A device is a worker's position, and a variant is its ordinal.
 pub(super) struct State {
     pub(super) controller: Controller<Pending>,
     /// When the next timer is due.
@@ -29,8 +29,8 @@ impl State {
         }
     }
 
-    /// Plays the timers that are due by `now`, each at its time where that is no more than
-    /// `precision` ago.
+    /// Plays the timers that are due by `now`. Each is played at its time if that is no more than
+    /// `precision` ago, else at `now`.
     pub(super) fn catch_up(
         &mut self,
         now: Nanos,
@@ -50,7 +50,7 @@ impl State {
         }
     }
 
-    /// An event at `now` was played.
+    /// Records that an event at `now` was played.
     pub(super) fn played(&mut self, now: Nanos) {
         self.last = now;
         self.next = self.controller.next_timer().unwrap_or(NEVER);

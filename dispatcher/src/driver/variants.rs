@@ -23,7 +23,7 @@ impl Driver {
     ) {
         self.loads.know(number, variant);
         self.step(|controller, now, actions| {
-            // What was chosen stands.
+            // The number of slots that was chosen remains.
             if let Some(slots) = self.gauges.slots(number) {
                 spec.queue.slots = slots;
             }
@@ -31,12 +31,12 @@ impl Driver {
         });
     }
 
-    /// Workers have come or gone: these are the kinds that can run a variant.
+    /// Workers have come or gone. `kinds` are now the kinds of worker that can run the variant.
     pub(crate) fn on_kinds(&self, variant: VariantIx, kinds: Vec<OnKind>) {
         self.step(|controller, now, actions| controller.on_kinds(now, variant, kinds, actions));
     }
 
-    /// A batch of a variant occupies so many slots from now on.
+    /// A batch of a variant occupies this many slots from now on.
     pub(crate) fn set_slots(&self, variant: VariantIx, slots: u16) {
         self.step(|controller, now, actions| {
             self.gauges.set_slots(variant, slots);
@@ -44,54 +44,55 @@ impl Driver {
         });
     }
 
-    /// A variant may not be asked for any more.
+    /// Queries for the variant are no longer accepted.
     pub(crate) fn on_retired(&self, variant: VariantIx) {
         self.step(|controller, now, actions| controller.on_retired(now, variant, actions));
         self.loads.retire(variant);
     }
 
-    /// Whether a variant was published to this dispatcher, and may be retired by now: the controller has it unloaded then.
+    /// Whether a variant was published to this dispatcher. It may be retired by now; the controller then has it
+    /// unloaded.
     pub(crate) fn knows(&self, variant: VariantIx) -> bool {
         self.loads.meant(variant).is_some()
     }
 
-    /// What the autoscaler wants loaded, by variant in order, and after how long without a query
-    /// other variants may be unloaded, ns.
+    /// Sets what the autoscaler wants loaded, by variant in order, and the time without a query after which other
+    /// variants may be unloaded, ns.
     pub(crate) fn on_desired(&self, desired: &[(VariantIx, DesiredPlacement)], idle_unload: Nanos) {
         self.step(|controller, now, actions| {
             controller.on_desired(now, desired, idle_unload, actions);
         });
     }
 
-    /// A query was turned away that this variant would have answered if it had been loaded.
+    /// A query was refused that this variant would have answered if it had been loaded.
     pub(crate) fn on_missed(&self, variant: VariantIx) {
         self.step(|controller, now, actions| controller.on_missed(now, variant, actions));
     }
 
-    /// The worker at position `at` serves `variant`, whoever had it loaded.
+    /// The worker at position `at` serves `variant`, no matter who had it loaded.
     pub(crate) fn on_found(&self, at: DeviceIx, variant: VariantIx) {
         self.on_load_result(at, variant, LoadResult::Found);
     }
 
-    /// The worker at position `at` serves `variant` no longer.
+    /// The worker at position `at` no longer serves `variant`.
     pub(crate) fn on_unloaded(&self, at: DeviceIx, variant: VariantIx) {
         self.step(|controller, now, actions| {
             controller.on_unloaded(now, at, variant, actions);
         });
     }
 
-    /// Workers serve these, and are to run them where their applications say.
+    /// Has the workers that serve these variants run them where their applications say.
     pub(crate) fn renew(&self, loaded: impl IntoIterator<Item = (DeviceIx, VariantIx)>) {
         self.loads.renew(loaded);
     }
 
-    /// The worker at position `at` has something loaded that is published no more and that this
-    /// dispatcher never knew.
+    /// The worker at position `at` has a variant loaded that is no longer published and that this dispatcher never
+    /// knew.
     pub(crate) fn unload_stray(&self, at: DeviceIx, variant: VariantIx, id: VariantId) {
         self.loads.send(at, LoadOrder::Unload { variant, id });
     }
 
-    /// What came of a LOAD or UNLOAD at the worker at position `at`.
+    /// The outcome of a LOAD or UNLOAD at the worker at position `at`.
     pub(super) fn on_load_outcome(&self, at: DeviceIx, moved: LoadOutcome) {
         match moved {
             LoadOutcome::Loaded { variant, took } => {

@@ -1,4 +1,4 @@
-//! Answering the records of a chunk: neighbours of the same shape go together as rows of one query.
+//! Answers the records of a chunk. Neighbouring records of the same shape are asked together as rows of one query.
 
 use std::time::Instant;
 
@@ -13,17 +13,17 @@ use super::{
     stop::{Stop, Trial},
 };
 
-/// Who answers.
+/// The route that answers a job's records.
 pub(crate) struct Addressee {
     route: Route,
-    /// Whose answers count.
+    /// The variant whose answers are accepted.
     variant: VariantId,
     /// Whether records may share a query.
     batched: bool,
 }
 
 impl JobService {
-    /// Who answers the job's records.
+    /// The addressee of the job's records.
     pub(crate) fn addressee(
         &self,
         spec: &OfflineSpec,
@@ -40,7 +40,7 @@ impl JobService {
 
     /// Answers records in order.
     ///
-    /// Online queries may come at any time: before each query of the job it makes room.
+    /// Online queries may come at any time, so the job makes room before each of its queries.
     pub(crate) async fn answer_all(
         &self,
         job: &Job,
@@ -78,7 +78,7 @@ impl JobService {
         Ok(answers)
     }
 
-    /// Most records of the next query.
+    /// The most records of the next query.
     pub(crate) fn most_together(&self, addressee: &Addressee) -> usize {
         match addressee.batched {
             true => self.offline.most_together(&addressee.route).max(1) as usize,
@@ -86,15 +86,15 @@ impl JobService {
         }
     }
 
-    /// Answers records that go together. Where they cannot be answered so, one of them may be at fault, or nobody can tell
-    /// whose an output is: they are asked for by halves.
+    /// Answers records as rows of one query. If the query fails, or its outputs do not have one row per record, each
+    /// half of the records is asked for by itself: one record may be at fault.
     async fn answer_group(
         &self,
         job: &Job,
         addressee: &Addressee,
         (group, answers): (&mut Vec<Vec<NamedTensor>>, &mut Vec<RecordAnswer>),
     ) -> Result<(), Stop> {
-        // The first of them is the last of the list.
+        // The list is a stack: its last element comes first.
         let mut parts = vec![std::mem::take(group)];
         while let Some(mut records) = parts.pop() {
             if records.is_empty() {
@@ -128,8 +128,8 @@ impl JobService {
         Ok(())
     }
 
-    /// Asks until there is an answer, or an error that another attempt does not change. Between two attempts others have
-    /// their turn.
+    /// Asks until there is an answer, or an error that another attempt would not change. Other jobs have their turn
+    /// between two attempts.
     async fn ask(
         &self,
         job: &Job,
@@ -193,13 +193,14 @@ fn join_rows(records: &[Vec<NamedTensor>]) -> Result<Vec<NamedTensor>, QueryErro
     (0..first.len()).map(column).collect()
 }
 
-/// Whether the outputs have a row for each of so many records. Those of one record are its own whatever they are.
+/// Whether the outputs have one row for each of this many records. The outputs of a single record are its own in any
+/// case.
 fn are_rows(outputs: &[NamedTensor], count: usize) -> bool {
     let has_them = |output: &NamedTensor| output.tensor.shape().first() == Some(&count);
     count == 1 || outputs.iter().all(has_them)
 }
 
-/// Cuts outputs into one list per record.
+/// Cuts the outputs into one list per record.
 fn rows(outputs: &[NamedTensor], count: usize) -> Vec<Vec<NamedTensor>> {
     if count == 1 {
         return vec![outputs.to_vec()];

@@ -1,5 +1,6 @@
-//! What jobs compute themselves, such as answers as JSON: it takes a core for some milliseconds at a time, and online queries
-//! are not to wait for it. So it is done on one thread of its own, to which the operating system gives what all others leave.
+//! The computations of jobs themselves, such as answers as JSON. They take a core for some milliseconds at a time, and
+//! online queries must not wait for them. They are therefore done on a thread of their own, to which the operating
+//! system gives only the time that other threads leave.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -12,14 +13,14 @@ use tokio::{sync::oneshot, task::spawn_blocking};
 
 use super::stop::Stop;
 
-/// How nice the thread is: nobody is nicer.
+/// The niceness of the thread, the highest that there is.
 const NICE: i32 = 19;
 
 type Work = Box<dyn FnOnce() + Send>;
 
-/// Hands work to the thread, which ends with this.
+/// Hands work to the thread. The thread ends when this is dropped.
 pub(crate) struct Aside {
-    /// None where the thread could not be started: the work is then done as all other that blocks.
+    /// `None` if the thread could not be started. The work is then done like other blocking work.
     thread: Option<mpsc::Sender<Work>>,
 }
 
@@ -37,16 +38,16 @@ impl Aside {
         }
     }
 
-    /// Does what takes a core for a while; a job fails where that panics.
+    /// Runs a computation that takes a core for a while. The job fails if it panics.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         compute: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Stop> {
         let (reply, receiver) = oneshot::channel();
-        // A job that was given back waits for nothing.
+        // A job that was given back no longer waits for the result.
         let work: Work = Box::new(move || drop(reply.send(compute())));
         match &self.thread {
-            // It ends behind the last sender.
+            // The thread ends after the last sender.
             Some(thread) => drop(thread.send(work)),
             None => drop(spawn_blocking(work)),
         }
@@ -54,14 +55,14 @@ impl Aside {
     }
 }
 
-/// The thread, until nobody has work for it any more.
+/// Runs work on the thread until all senders are gone.
 fn work(from: &mpsc::Receiver<Work>) {
-    // Linux takes the number of a thread, too, and no other of its process becomes nice.
+    // Linux accepts the id of a thread here, so no other thread of the process changes its niceness.
     if let Err(error) = setpriority_process(Some(gettid()), NICE) {
         tracing::debug!(%error, "the thread of jobs is not nice");
     }
     for work in from {
-        // The panic's own message has been written, and its job hears of it.
+        // The panic's own message has been written, and the job gets an error.
         catch_unwind(AssertUnwindSafe(work)).ok();
     }
 }

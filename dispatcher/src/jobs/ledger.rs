@@ -1,4 +1,4 @@
-//! Which claim of a job wrote what: the names of its parts, and what is kept beside them.
+//! Which claim of a job wrote what: the names of its parts, and what is stored beside them.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -9,27 +9,27 @@ use sextant_types::{Code, JobId, offline::parts_folder};
 
 use super::{plan::Plan, stop::Stop};
 
-/// Most leftovers of other jobs that are looked at.
+/// The most leftovers of other jobs that are examined.
 const MOST_LEFTOVERS: usize = 10_000;
 
-/// The claims of a job up to one's own.
+/// The claims of a job, up to this runner's own claim.
 pub(crate) struct Ledger {
     files: Files,
     folder: String,
-    /// Number of one's own claim.
+    /// The number of the own claim.
     number: u32,
-    /// Claims that wrote something, in order of their numbers.
+    /// The claims that wrote something, in order of their numbers.
     claims: Vec<Claim>,
 }
 
-/// What a claim began with. Written once, before anything else that the claim writes.
+/// The state of the job when a claim began. A claim writes it once, before anything else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Claim {
-    /// Its number: how often the job had been claimed, itself included.
+    /// Its number: how often the job had been claimed, including this claim.
     number: u32,
-    /// Records that had been committed: the claim wrote the parts behind them.
+    /// Records that had been committed. The claim wrote the parts after them.
     first_record: u64,
-    /// The claim under whose number the plan lies.
+    /// The number of the claim that wrote the plan.
     plan: u32,
 }
 
@@ -50,8 +50,8 @@ impl Ledger {
         Ok(ledger)
     }
 
-    /// The plan that the committed records followed; with none committed, that of any earlier
-    /// claim. Plans never change once written.
+    /// The plan that the committed records followed. If none are committed, the plan of any earlier
+    /// claim. A plan never changes once it is written.
     pub(crate) async fn plan(&self, committed: u64) -> Result<Option<(u32, Plan)>, Stop> {
         let mut claims = self.claims.iter().rev();
         let claim = claims.find(|claim| committed == 0 || claim.first_record < committed);
@@ -62,13 +62,13 @@ impl Ledger {
         Ok(plan.map(|plan| (claim.plan, plan)))
     }
 
-    /// Keeps a new plan under the own number.
+    /// Stores a new plan under the number of the own claim.
     pub(crate) async fn put_plan(&self, plan: &Plan) -> Result<u32, Stop> {
         self.write(&plan_name(self.number), plan).await?;
         Ok(self.number)
     }
 
-    /// Enters the own claim.
+    /// Enters the own claim into the ledger.
     pub(crate) async fn begin(&mut self, first_record: u64, plan: u32) -> Result<(), Stop> {
         let claim = Claim {
             number: self.number,
@@ -76,14 +76,14 @@ impl Ledger {
             plan,
         };
         self.write(&claim_name(self.number), &claim).await?;
-        // A job whose parts were lost begins again: what came before no longer counts.
+        // A job whose parts were lost starts over, so earlier claims no longer count.
         self.claims
             .retain(|earlier| earlier.first_record <= first_record);
         self.claims.push(claim);
         Ok(())
     }
 
-    /// Where the part of a chunk that begins at `record` lies.
+    /// The path of the part for a chunk that begins at `record`.
     pub(crate) fn part(&self, chunk: u64, record: u64) -> Result<ObjectPath, InvalidPath> {
         let mut claims = self.claims.iter().rev();
         let claim = claims.find(|claim| claim.first_record <= record);
@@ -91,7 +91,7 @@ impl Ledger {
         ObjectPath::parse(&format!("{}/{chunk:08}-{number}.part", self.folder))
     }
 
-    /// Removes everything that the job kept.
+    /// Removes everything that the job stored.
     pub(crate) async fn remove(files: &Files, output: &str, job: &JobId) {
         let prefix = format!("{}/{job}/", parts_folder(output));
         remove_below(files, &prefix, |_| true).await;
@@ -126,8 +126,8 @@ fn plan_name(number: u32) -> String {
     format!("plan-{number}.json")
 }
 
-/// Removes what jobs with the same output left behind that have come to their end: a crash may
-/// have come between the end of a job and the removal of its parts.
+/// Removes what ended jobs with the same output left behind. A crash may have come between the end
+/// of a job and the removal of its parts.
 pub(crate) async fn sweep(files: &Files, registry: &Registry, output: &str, own: &JobId) {
     let prefix = format!("{}/", parts_folder(output));
     let Ok(found) = files.list(&prefix, MOST_LEFTOVERS).await else {
@@ -167,7 +167,7 @@ async fn remove_below(files: &Files, prefix: &str, is_meant: impl Fn(&str) -> bo
     }
 }
 
-/// Whether nothing will be done for the job any more, as far as the registry answers.
+/// Whether nothing more will be done for the job, as far as the registry answers.
 pub(crate) async fn is_over(registry: &Registry, job: &JobId) -> bool {
     let state = registry.job(job).await.map(|job| job.state);
     state.is_ok_and(JobState::is_final)
@@ -218,7 +218,7 @@ mod tests {
         }
     }
 
-    /// Claims follow each other at chance moments while earlier ones go on writing.
+    /// Claims follow each other at random moments while earlier claims go on writing.
     async fn play(seed: u64) {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         let folder = tempfile::tempdir().expect("a folder");
@@ -233,7 +233,7 @@ mod tests {
                 .expect("read");
             let found = ledger.plan(committed * CHUNK_RECORDS).await.expect("read");
             if random.random_bool(0.2) {
-                // It died, or wrote a plan too late for anybody to follow.
+                // The claim died, or wrote a plan too late for any other claim to follow.
                 drop(ledger.put_plan(&plan(number)).await);
                 continue;
             }

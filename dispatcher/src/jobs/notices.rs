@@ -1,9 +1,8 @@
-//! Messages to webhooks about jobs that came to their end.
+//! Messages to webhooks about jobs that have ended.
 //!
-//! What was delivered is kept in the artefact store (`.jobs/{job}/webhook.json`), not in memory:
-//! a job may end in one process and be told of by the next. A message may arrive twice, when a
-//! crash comes between the delivery and the note about it; never not at all, unless the receiver
-//! refuses it for hours.
+//! What was delivered is recorded in the artefact store (`.jobs/{job}/webhook.json`), not in memory, because a job may
+//! end in one process and be reported by the next. If a crash comes between the delivery and its record, a message
+//! arrives twice. A message is lost only if the receiver refuses it for hours.
 
 use std::{
     collections::BTreeMap,
@@ -24,37 +23,37 @@ use sextant_types::{
 };
 use tokio::task::JoinSet;
 
-/// Pauses behind failed attempts, seconds; after the last a message is given up.
+/// Pauses after failed attempts, seconds. After the last one the message is given up.
 const PAUSES_S: [u64; 8] = [1, 5, 30, 120, 600, 1800, 3600, 14_400];
 
 /// Jobs that ended longer ago are not looked at, ms.
 const HORIZON_MS: u64 = 24 * 3600 * 1000;
 
-/// A job is looked at again for so long after it ended, ms: whoever ended it may have another clock.
+/// How long after its end a job is still looked at again, ms. The process that ended it may have a different clock.
 const OVERLAP_MS: u64 = 10 * 60 * 1000;
 
 /// Jobs that are read at once.
 const PAGE: u32 = 1000;
 
-/// Messages that are on their way at once.
+/// Messages that are sent at the same time.
 const MOST_UNDER_WAY: usize = 8;
 
-/// Nothing is due.
+/// The wait if nothing is due.
 const LONG: Duration = Duration::from_secs(3600);
 
-/// Finds jobs to tell of, and tells.
+/// Finds jobs whose end must be reported, and reports it.
 pub(crate) struct Notices {
     registry: Registry,
     files: Files,
     notifier: Arc<dyn Notify>,
-    /// Jobs of which nothing is to be told any more, with the times at which they ended.
+    /// Jobs that need no further report, with the times at which they ended.
     told: BTreeMap<JobKey, u64>,
-    /// Of the jobs that ended by then nothing is left to find, but for the overlap.
+    /// All jobs that ended before this time have been found, except within the overlap.
     looked_ms: u64,
     waiting: BTreeMap<JobKey, PendingNotice>,
 }
 
-/// A job by its name and the time at which it was created: one that is forgotten leaves its name to others.
+/// A job by its name and the time at which it was created. Another job may use the name after the job is forgotten.
 type JobKey = (JobId, u64);
 
 struct PendingNotice {
@@ -78,7 +77,7 @@ impl Notices {
         }
     }
 
-    /// Sends what is due, and returns the time to the next.
+    /// Sends what is due. Returns the time until the next message is due.
     pub(crate) async fn work(&mut self) -> Duration {
         self.look().await;
         let now = Instant::now();
@@ -104,7 +103,7 @@ impl Notices {
         next.map_or(LONG, |due| due.saturating_duration_since(Instant::now()))
     }
 
-    /// Finds jobs that ended and have not been told of.
+    /// Finds jobs that ended and have not been reported.
     async fn look(&mut self) {
         let now = unix_ms();
         let horizon = now.saturating_sub(HORIZON_MS);
@@ -123,10 +122,10 @@ impl Notices {
             for job in jobs {
                 after = (job.updated_ms, job.id.to_string());
                 if self.consider(job).await.is_err() {
-                    // The next look begins here.
+                    // The next look starts with this job.
                     return;
                 }
-                // Some clock may be ahead.
+                // The clock of the process that ended the job may be ahead.
                 self.looked_ms = self.looked_ms.max(after.0.min(now));
             }
             if is_last {
@@ -135,7 +134,7 @@ impl Notices {
         }
     }
 
-    /// Whether there is something to tell of a job that has ended.
+    /// Queues a message about a job that has ended, if one must be sent.
     async fn consider(&mut self, job: Job) -> Result<(), sextant_objects::Error> {
         let url = job.spec.get("webhook").and_then(Value::as_str);
         let Some(url) = url.map(str::to_owned) else {
@@ -159,7 +158,8 @@ impl Notices {
         Ok(())
     }
 
-    /// Whether a delivery is noted, and not that of an earlier job of this name. Versions before have not noted whose it is.
+    /// Whether the delivery for this job, and not for an earlier job of the same name, is recorded. Earlier versions
+    /// did not record which job it belongs to.
     async fn is_noted(&self, (id, created_ms): &JobKey) -> Result<bool, sextant_objects::Error> {
         let note = match self.files.get(&record_path(id)).await {
             Err(sextant_objects::Error::NotFound { .. }) => return Ok(false),
@@ -170,7 +170,7 @@ impl Notices {
         Ok(of.is_none_or(|of| of == *created_ms))
     }
 
-    /// What came of an attempt.
+    /// Records the outcome of an attempt.
     async fn note(&mut self, key: &JobKey, outcome: Outcome) {
         let (id, created_ms) = key;
         let Some(waiting) = self.waiting.get_mut(key) else {
@@ -214,9 +214,9 @@ impl Notices {
     }
 }
 
-/// Where the delivery is noted.
+/// The path at which the delivery is recorded.
 fn record_path(job: &JobId) -> ObjectPath {
-    // Names of jobs are made of what paths are made of, and shorter.
+    // The name of a job has only characters that paths may have, and is shorter.
     let path = format!("{}/{WEBHOOK_NOTE}", notes_folder(job));
     ObjectPath::parse(&path).expect("a job's name fits a path")
 }

@@ -13,18 +13,18 @@ use super::{
     stop::{Stop, patiently},
 };
 
-/// What joining came to.
+/// The result of joining.
 #[derive(Debug, Default)]
 pub(crate) struct JoinSummary {
-    /// Bytes of all files of answers.
+    /// Bytes of all files of answers together.
     pub(crate) bytes: u64,
-    /// Files that tell which records of an array were not answered.
+    /// Files that say which records of an array were not answered.
     pub(crate) errors: Vec<String>,
 }
 
 impl JobService {
-    /// Joins the parts into the output. The parts stay until the job's end is recorded: a crash
-    /// before that comes here again and writes the same bytes.
+    /// Joins the parts into the output. The parts stay until the end of the job is recorded. After a crash before that,
+    /// the next runner joins again and writes the same bytes.
     pub(crate) async fn join(
         &self,
         job: &Job,
@@ -52,10 +52,10 @@ impl JobService {
         let chunks = target.chunks.clone();
         let join = Join::new(&self.files, target.format, chunks, place, signature).await?;
         let errors = errors_of(&target.path)?;
-        // Who lost the job must not write over what the next runner, or the next job, writes.
+        // A runner that lost the job must not overwrite what the next runner, or the next job, writes.
         let confirm = || async { self.still_ours(job).await };
         if join.has_errors() {
-            // Before the output, so that whoever finds the output finds these as well.
+            // Written before the output, so that a reader that finds the output finds these files as well.
             let written = join.write_errors(&errors, confirm).await?;
             written.ok_or(Stop::NotOurs)?;
             joined.errors.push(errors.to_string());
@@ -68,7 +68,7 @@ impl JobService {
         Ok(())
     }
 
-    /// What an earlier job said of the records of this output would be taken for what this one says.
+    /// Removes the error lines of an earlier job with this output. They would be taken for those of this job.
     async fn remove_errors(&self, job: &Job, errors: &ObjectPath) -> Result<(), Stop> {
         if self.files.stat(errors).await?.is_none() {
             return Ok(());
@@ -87,7 +87,7 @@ impl JobService {
     }
 }
 
-/// Where the lines about records without an answer go.
+/// The path of the lines about records without an answer.
 fn errors_of(output: &ObjectPath) -> Result<ObjectPath, Error> {
     let path = output.with_suffix(ERRORS_SUFFIX);
     path.map_err(|error| sextant_objects::Error::from(error).into())

@@ -1,4 +1,4 @@
-//! What was settled when the job first ran.
+//! The decisions that were made when the job first ran.
 
 use std::{collections::BTreeSet, ops::Range};
 
@@ -9,7 +9,7 @@ use sextant_types::{Code, OfflineSpec, Signature, VariantId, offline::RecordForm
 
 use super::stop::Stop;
 
-/// Most files below one input.
+/// The most files below one input.
 const MOST_FILES: usize = 100_000;
 
 /// The variant that answers all records, and the files in order.
@@ -19,7 +19,7 @@ pub(crate) struct Plan {
     pub(crate) sources: Vec<Source>,
 }
 
-/// A file of records, or files in a row that are one record each. A chunk never reaches from one into the next.
+/// A file of records, or consecutive files that are one record each. A chunk never spans two sources.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Source {
     pub(crate) path: String,
@@ -28,14 +28,14 @@ pub(crate) struct Source {
     pub(crate) outline: Outline,
 }
 
-/// A plan with its sums: which chunk lies where, and which file gets it.
+/// A plan with running totals: where each chunk lies, and which file gets it.
 pub(crate) struct Layout {
     pub(crate) plan: Plan,
     /// Records in all.
     pub(crate) records: u64,
     /// Chunks in all.
     pub(crate) chunks: u64,
-    /// For each source, records and chunks before it.
+    /// For each source, the records and chunks before it.
     before: Vec<(u64, u64)>,
     pub(crate) targets: Vec<Target>,
 }
@@ -46,14 +46,14 @@ pub(crate) struct Target {
     pub(crate) path: ObjectPath,
     pub(crate) format: RecordFormat,
     pub(crate) chunks: Range<u64>,
-    /// Records before its first.
+    /// Records before its first record.
     pub(crate) first_record: u64,
 }
 
 /// Where a chunk's records lie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Place {
-    /// Which source.
+    /// The position of the source.
     pub(crate) source: usize,
     /// Its first record within the source.
     pub(crate) first_in_source: u64,
@@ -64,7 +64,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Takes so many records from its start, or all that there are.
+    /// Takes this many records from the start, or all if there are fewer.
     pub(crate) fn take(&mut self, records: u32) -> Self {
         let taken = Self {
             records: records.min(self.records),
@@ -78,7 +78,7 @@ impl Place {
 }
 
 impl Plan {
-    /// Finds the files and looks through them.
+    /// Finds the input files and scans them.
     pub(crate) async fn scan(
         files: &Files,
         spec: &OfflineSpec,
@@ -87,7 +87,7 @@ impl Plan {
     ) -> Result<Self, Stop> {
         let format = output_format(spec);
         check_output(format, signature)?;
-        // Files that are one record each have their answers together, unless each has a file of its own.
+        // Answers to files that are one record each share a file, unless the output is a folder.
         let together = match spec.output.ends_with('/') {
             true => 1,
             false => MOST_FILES,
@@ -111,7 +111,7 @@ impl Plan {
     }
 }
 
-/// The files of an input: itself, or all below it.
+/// The files of an input: the input itself, or all files below it.
 async fn inputs(files: &Files, input: &str) -> Result<Vec<ObjectInfo>, Stop> {
     if !input.ends_with('/') {
         let found = files.stat(&ObjectPath::parse(input)?).await?;
@@ -138,7 +138,7 @@ fn input_format(spec: &OfflineSpec, path: &str) -> Result<RecordFormat, Stop> {
     if let Some(format) = known {
         return Ok(format);
     }
-    // A single file without a suffix is lines; among others it may be anything.
+    // A single file without a suffix is taken for lines. In a folder such a file may be anything.
     let found = match spec.input.ends_with('/') {
         false => RecordFormat::of_input(path),
         true => Err(format!(
@@ -166,7 +166,7 @@ impl Source {
         }
     }
 
-    /// Of files that are one record each, if there are any; none are left.
+    /// The source of consecutive files that are one record each, if there are any. It empties the list.
     fn whole(
         files: &mut Vec<ObjectInfo>,
         (spec, signature): (&OfflineSpec, &Signature),
@@ -188,7 +188,7 @@ impl Source {
 // === impl Layout ===
 
 impl Layout {
-    /// Adds up a plan. Refuses two files of answers with the same name.
+    /// Computes the totals of a plan. Refuses two files of answers with the same name.
     pub(crate) fn new(spec: &OfflineSpec, plan: Plan) -> Result<Self, Stop> {
         let (mut records, mut chunks) = (0, 0);
         let mut before = Vec::with_capacity(plan.sources.len());
@@ -244,7 +244,7 @@ impl Layout {
         Ok(targets)
     }
 
-    /// The chunk that begins behind `committed` records.
+    /// The chunk that begins after `committed` records.
     pub(crate) fn chunk_at(&self, committed: u64) -> u64 {
         if committed >= self.records {
             return self.chunks;
@@ -279,7 +279,7 @@ impl Layout {
     }
 }
 
-/// The last of a sorted list for which `holds`; it does for the first.
+/// The position of the last element of a sorted list for which `holds`. It must hold for the first.
 fn last<T>(list: &[T], holds: impl Fn(&T) -> bool) -> usize {
     list.partition_point(holds).saturating_sub(1)
 }

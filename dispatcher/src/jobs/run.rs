@@ -1,4 +1,4 @@
-//! Running one offline job, chunk by chunk.
+//! Runs one offline job, chunk by chunk.
 
 use std::{
     panic::AssertUnwindSafe,
@@ -28,13 +28,14 @@ use super::{
     stop::{Pauses, Stop, patiently},
 };
 
-/// Longest wait until what answers a job is known: longer than it takes every front end to read a new pipeline.
+/// The longest wait until the job's variant or pipeline is known. Every front end reads a new pipeline within this
+/// time.
 const KNOWN_WITHIN: Duration = Duration::from_secs(10);
 
-/// Bytes of records that are read at a time. Reading takes a core, for which online queries would wait.
+/// Bytes of records that are read at a time. Reading occupies a core for which online queries would have to wait.
 const PIECE_BYTES: u64 = 4 << 20;
 
-/// Records that are read at a time where nobody knows how large they are.
+/// Records that are read at a time if their size is not known.
 const PIECE_RECORDS: u64 = 16;
 
 /// A job under way.
@@ -46,11 +47,11 @@ struct Run<'a> {
     ledger: &'a Ledger,
     signature: &'a Signature,
     tally: Tally,
-    /// The open source and which it is.
+    /// The open source, and its position.
     reader: Option<(usize, Reader)>,
-    /// What was said of a record that could not be answered.
+    /// The message about the first record that could not be answered.
     first_refusal: Option<String>,
-    /// When this run began, and how many records were committed then.
+    /// When this run began, and how many records were committed at that time.
     began: (Instant, u64),
 }
 
@@ -60,7 +61,7 @@ impl JobService {
         let (id, owner) = (&job.id, owner(job));
         let ended = {
             let keep_lease = self.keep_lease(job, changed);
-            // A panic over one job must not end the runner: the next would claim the same job.
+            // A panic over one job must not end the runner, because the next runner would claim the same job.
             let all_chunks = AssertUnwindSafe(self.all_chunks(job)).catch_unwind();
             tokio::select! {
                 ended = all_chunks => ended.unwrap_or_else(|_| Err(Stop::panicked())),
@@ -79,7 +80,7 @@ impl JobService {
         if let Err(error) = recorded {
             tracing::warn!(job = %id, %error, "the end of a job could not be recorded");
         }
-        // Also when it was cancelled, or its end was recorded by a call whose answer got lost.
+        // This includes a job that was cancelled, and one whose end was recorded by a call whose answer got lost.
         if ledger::is_over(&self.registry, id).await
             && let Ok(spec) = specification(job)
         {
@@ -87,7 +88,7 @@ impl JobService {
         }
     }
 
-    /// Renews the lease until the job is no longer ours.
+    /// Renews the lease until the job no longer belongs to this runner.
     async fn keep_lease(&self, job: &Job, changed: &mut watch::Receiver<u64>) {
         let period = Duration::from_millis((self.config.lease_ms / 3).max(100));
         loop {
@@ -174,7 +175,8 @@ impl JobService {
         signature.map_err(Stop::from_query)
     }
 
-    /// After a restart, and after a registration, what answers is known a moment later than the job.
+    /// Waits until the route is known. After a restart or a registration this happens a moment later than the job
+    /// starts.
     async fn await_known(&self, route: &Route) {
         let known = async {
             let mut pauses = Pauses::new();
@@ -185,7 +187,7 @@ impl JobService {
         drop(tokio::time::timeout(KNOWN_WITHIN, known).await);
     }
 
-    /// Waits while online queries need each of the workers that have the variant. `paused`: what the job's row says.
+    /// Waits while online queries need every worker that has the variant. `paused` is what the job's row says.
     pub(crate) async fn make_room(
         &self,
         job: &Job,
@@ -199,7 +201,7 @@ impl JobService {
         Ok(())
     }
 
-    /// Whether online queries need the workers for themselves.
+    /// Whether online queries need all the workers.
     pub(crate) fn is_needed(&self, route: &Route, paused: bool) -> bool {
         let load = self.offline.online_load(route);
         let seen = Observation {
@@ -209,7 +211,7 @@ impl JobService {
         self.config.throttle.decide(paused, seen) == Verdict::Pause
     }
 
-    /// Has the job's row say whether it waits.
+    /// Updates the job's row to say whether the job waits.
     pub(crate) async fn show_paused(
         &self,
         job: &Job,
@@ -230,7 +232,7 @@ impl JobService {
     }
 }
 
-/// None of the records could be answered: `why` is what was said of one of them.
+/// The error if none of the records could be answered. `why` is the message about one of them.
 fn nothing_answered(spec: &OfflineSpec, records: u64, why: Option<String>) -> Stop {
     let why = why.map_or_else(String::new, |why| format!("; of one: {why}"));
     let message = format!(
@@ -259,7 +261,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Takes up the tally where the committed chunks left it.
+    /// Restores the tally as the committed chunks left it.
     async fn recall(&mut self, first: u64) -> Result<(), Stop> {
         let Some(last) = first.checked_sub(1) else {
             return Ok(());
@@ -270,7 +272,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Answers one chunk and writes its part; returns the records done by then.
+    /// Answers one chunk and writes its part. Returns the number of records that are done then.
     async fn one_chunk(&mut self, chunk: u64) -> Result<u64, Stop> {
         let place = self.layout.place(chunk);
         let plan = &self.layout.plan;
@@ -301,7 +303,8 @@ impl Run<'_> {
         Ok(place.first + u64::from(place.records))
     }
 
-    /// The part with the answers to records from `first` on, which are files of these names or none.
+    /// The part with the answers to the records from `first` on. `names` are the files of these records, if each is a
+    /// file.
     async fn encode(
         &mut self,
         format: RecordFormat,
@@ -323,7 +326,7 @@ impl Run<'_> {
         Ok(part?)
     }
 
-    /// Records of a source that are read at a time, a batch at least.
+    /// Records of a source that are read at a time, at least one batch.
     fn piece_of(&self, source: usize, addressee: &Addressee) -> u32 {
         let count = match self.layout.plan.sources[source].outline.record_bytes {
             0 => PIECE_RECORDS,
@@ -333,7 +336,7 @@ impl Run<'_> {
         count.max(batch).try_into().unwrap_or(u32::MAX)
     }
 
-    /// The next records of those at a place: up to `most`, fewer where they are large, at least one.
+    /// Reads the next records at a place: up to `most`, fewer if they are large, but at least one.
     async fn read(
         &mut self,
         place: Place,
@@ -360,7 +363,7 @@ impl Run<'_> {
         }
     }
 
-    /// Moves the job's row on.
+    /// Advances the job's row.
     async fn advance(&self, chunks: u64, records: u64) -> Result<(), Stop> {
         let step = OfflineStep {
             chunk: chunks,
@@ -376,7 +379,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Estimated from this run's pace, pauses included; nothing where nothing is left.
+    /// The remaining time, estimated from the pace of this run, including pauses; `None` if nothing remains.
     fn left_s(&self, records: u64) -> Option<u64> {
         let left = self.layout.records.checked_sub(records);
         let left = left.filter(|left| *left > 0)?;

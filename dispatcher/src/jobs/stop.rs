@@ -1,4 +1,4 @@
-//! Why the running of a job ended, and what is worth another attempt.
+//! Why a run of a job ended, and which errors are worth another attempt.
 
 use std::{
     future::Future,
@@ -8,25 +8,25 @@ use std::{
 use sextant_rpc::QueryError;
 use sextant_types::Code;
 
-/// How often a call is made before its error is believed.
+/// How often a call is made before its error counts as final.
 const ATTEMPTS: u32 = 20;
 
-/// Longest pause between two attempts.
+/// The longest pause between two attempts.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-/// How long a job waits while nobody can answer one of its queries: what it has done is lost when it fails.
+/// How long a job waits while nothing can answer one of its queries. If the job fails, what it has done is lost.
 const LONGEST_OUTAGE: Duration = Duration::from_secs(6 * 3600);
 
 /// Why a run ended before the job did.
 #[derive(Debug)]
 pub(crate) enum Stop {
-    /// The job is cancelled, or another runner has it.
+    /// The job is cancelled, or another runner holds it.
     NotOurs,
-    /// It cannot be done.
+    /// The job cannot be done.
     Failed { code: Code, message: String },
 }
 
-/// Pauses between attempts: twice as long each time.
+/// Pauses between attempts. Each is twice as long as the one before.
 pub(crate) struct Pauses {
     next: Duration,
     longest: Duration,
@@ -35,13 +35,13 @@ pub(crate) struct Pauses {
 /// The attempts to have one query answered.
 pub(crate) struct Trial {
     pauses: Pauses,
-    /// Attempts whose errors count.
+    /// The number of attempts whose errors count.
     attempts: u32,
-    /// Since when nobody can answer.
+    /// Since when nothing has been able to answer.
     away_since: Option<Instant>,
 }
 
-/// Repeats a call of the registry that may be repeated while the registry does not answer or is full.
+/// Repeats a call of the registry while the registry does not answer or is full. The call must be repeatable.
 pub(crate) async fn patiently<T, F>(call: impl Fn() -> F) -> Result<T, sextant_registry::Error>
 where
     F: Future<Output = Result<T, sextant_registry::Error>>,
@@ -67,7 +67,7 @@ fn is_passing(error: &sextant_registry::Error) -> bool {
 // === impl Pauses ===
 
 impl Pauses {
-    /// Begins with a short one.
+    /// Starts with a short pause.
     pub(crate) fn new() -> Self {
         Self::up_to(LONGEST_PAUSE)
     }
@@ -77,7 +77,7 @@ impl Pauses {
         Self { next, longest }
     }
 
-    /// Waits for the next.
+    /// Waits for the next pause to pass.
     pub(crate) async fn next(&mut self) {
         tokio::time::sleep(self.take()).await;
     }
@@ -92,7 +92,7 @@ impl Pauses {
 // === impl Trial ===
 
 impl Trial {
-    /// No attempt so far. Pauses are at most ten times as long as a look at the load.
+    /// Starts without attempts. Pauses are at most ten times as long as the time between two looks at the load.
     pub(crate) fn new(look: Duration) -> Self {
         Self {
             pauses: Pauses::up_to((look * 10).min(LONGEST_PAUSE)),
@@ -101,14 +101,14 @@ impl Trial {
         }
     }
 
-    /// How long to wait for the next attempt after one that ended with an error; `None` where the error is believed.
+    /// How long to wait before the next attempt after one that ended with an error; `None` if the error is final.
     pub(crate) fn pause_after(&mut self, error: &QueryError) -> Option<Duration> {
         match (error.code, error.retry_after_ms) {
-            // A job has time: it goes on as its budget fills.
+            // A job can wait until its budget fills.
             (Code::BudgetExhausted, Some(wait_ms)) => {
                 return Some(Duration::from_millis(wait_ms).min(LONGEST_PAUSE));
             }
-            // Workers come back, queues empty: that says nothing of the query.
+            // Workers come back and queues empty, so this says nothing about the query.
             (Code::Unavailable | Code::Overloaded | Code::Warming, _) => {
                 let since = *self.away_since.get_or_insert_with(Instant::now);
                 if since.elapsed() >= LONGEST_OUTAGE {
@@ -126,7 +126,7 @@ impl Trial {
         Some(self.pauses.take())
     }
 
-    /// Whether nobody has been able to answer for a while.
+    /// Whether nothing has been able to answer for a while.
     pub(crate) fn is_waiting(&self) -> bool {
         self.away_since.is_some() && self.pauses.next == self.pauses.longest
     }

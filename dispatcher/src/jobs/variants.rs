@@ -1,4 +1,4 @@
-//! Jobs whose records a variant answers.
+//! Jobs whose records are answered by a variant.
 
 use async_trait::async_trait;
 use sextant_picture::{IndexedVariant, InputSize};
@@ -8,11 +8,11 @@ use sextant_types::{Code, OfflineSpec, Prefer, Route, Signature, Variant, Varian
 
 use crate::{Dispatcher, reach};
 
-/// Longest batch of a job while online queries come, ms, unless a lone record takes longer. A batch that runs cannot be ended,
-/// and an online query may have to wait for it.
+/// The longest batch of a job while online queries come, ms, unless a single record takes longer. A batch that runs
+/// cannot be stopped, and an online query may have to wait for it.
 const LONGEST_BATCH_MS: f64 = 10.0;
 
-/// Most records of a query while online queries come.
+/// The most records of a query while online queries come.
 fn most_in_time(variant: &Variant) -> u32 {
     let profile = &variant.profile;
     let longest = profile.latency_ms(1).max(LONGEST_BATCH_MS);
@@ -31,7 +31,7 @@ impl Dispatcher {
             least_quality: targets.least_quality(),
             max_cost_per_1k_usd: targets.max_cost_per_1k_usd.unwrap_or(f64::INFINITY),
             rows: 1,
-            // Jobs take what is cheap.
+            // Jobs prefer low cost.
             prefer: Prefer::Cost,
         };
         let mut addressed: Vec<_> = snapshot.members(&spec.route).collect();

@@ -1,4 +1,4 @@
-//! One variant on one worker.
+//! Measures one variant on one worker.
 
 use std::time::{Duration, Instant};
 
@@ -13,20 +13,20 @@ use tokio::sync::oneshot;
 
 use super::{ProfileConfig, Trouble};
 
-/// Longest wait for a worker to have little to do.
+/// The longest wait until a worker has little to do.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Time between two looks at whether it has.
+/// Time between two looks at the worker's load.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// How long a batch may wait for its device.
 const WINDOW: Duration = Duration::from_millis(500);
 
-/// How many times as long as where it was registered a first batch may take: a worker must not take a
-/// slower type of device for a disturbed one.
+/// The factor by which a first batch may take longer than where it was registered. A worker must not take a slower type
+/// of device for a disturbed one.
 const UNKNOWN: f64 = 10.0;
 
-/// Least and most runs of each batch size that count.
+/// The least and the most runs of each batch size that are counted.
 const RUNS: std::ops::RangeInclusive<usize> = 5..=200;
 
 /// A variant on a worker.
@@ -36,8 +36,8 @@ struct Subject<'a> {
     config: &'a ProfileConfig,
 }
 
-/// Profiles a variant that is loaded on `worker`. The time of a LOAD and the memory are left as they
-/// were at registration: the one is learnt from every LOAD, the other is the engine's.
+/// Profiles a variant that is loaded on `worker`. The load time and the memory remain those of the registration: the
+/// load time is learnt from every LOAD, and the memory is determined by the engine.
 pub(super) async fn measure(
     variant: &Variant,
     worker: &WorkerClient,
@@ -85,7 +85,7 @@ pub(super) async fn measure(
     Ok(profile)
 }
 
-/// A batch of zeros, but ones in a mask: `None` where a size beside that of the batch is unknown.
+/// Makes a batch of zeros, with ones in a mask. Returns `None` if a size other than that of the batch is unknown.
 pub(super) fn inputs(variant: &Variant, rows: u32, dims: &[u64]) -> Option<Vec<NamedTensor>> {
     let signature = &variant.signature;
     if signature.dynamic_axes().count() != dims.len() {
@@ -122,7 +122,7 @@ fn zeros(data_type: DataType, shape: Vec<usize>) -> Option<Tensor> {
     }
 }
 
-/// 1, 2, 4 and so on, and the largest.
+/// The batch sizes 1, 2, 4 and so on, and the largest.
 fn batch_sizes(variant: &Variant) -> Vec<u32> {
     let largest = u32::from(variant.spec.max_batch.max(1));
     if !variant.signature.batched {
@@ -146,7 +146,7 @@ async fn wait_for_quiet(worker: &WorkerClient, config: &ProfileConfig) -> Result
 }
 
 impl Subject<'_> {
-    /// Measures batches of these rows, with what each took where the variant was registered, ms.
+    /// Measures batches of these rows. Each comes with the time that it took where the variant was registered, ms.
     async fn sweep(
         &self,
         dims: &[u64],
@@ -162,7 +162,8 @@ impl Subject<'_> {
         Ok(batches)
     }
 
-    /// Lone queries side by side, with what each took where the variant was registered, ms.
+    /// Measures lone queries side by side. Each number of them comes with the time that it took where the variant was
+    /// registered, ms.
     async fn side_by_side(
         &self,
         running: u16,
@@ -181,7 +182,7 @@ impl Subject<'_> {
         Ok(ConcurrentRun::of(running, &times))
     }
 
-    /// Times of runs in order of length, ms. The first run warms up and is not counted.
+    /// The times of the runs in ascending order, ms. The first run warms up and is not counted.
     async fn times(
         &self,
         rows: u32,
@@ -217,7 +218,7 @@ impl Subject<'_> {
             expected: Duration::try_from_secs_f64(expected_ms / 1e3).unwrap_or_default(),
             offline_rows: rows,
             done: Box::new(move |outcome| {
-                // Who no longer waits has stopped to lead.
+                // The receiver is gone if the dispatcher has stopped leading.
                 done.send(outcome).ok();
             }),
         });
@@ -239,7 +240,7 @@ fn trouble(error: &InferError) -> Trouble {
     Trouble::Failed(Failure::new(code, error.to_string()))
 }
 
-/// `times` in order of length, at least one.
+/// `times` must be in ascending order and have at least one entry.
 fn summarise(rows: u32, times: &[f64]) -> BatchLatency {
     let last = times.len().saturating_sub(1);
     let quantile = |share: f64| times.get((share * last as f64).round() as usize);

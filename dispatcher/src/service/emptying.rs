@@ -1,11 +1,11 @@
-//! What has to move from workers that are to leave, and when those that somebody has taken out are told
-//! to.
+//! Moves variants from workers that are to leave, and decides when workers that somebody has taken out are told to
+//! leave.
 //!
-//! A worker that is to leave serves on while what it alone has is loaded elsewhere. Who ends one that is
-//! more than are desired is the autoscaler; one that somebody has taken out is told here, once nothing
-//! depends on it: nothing desired serves on it alone, and no other has still to come in its place. Where
-//! that does not come about, because nothing is free or nobody else is there, it is told after a time all
-//! the same. The mark is in the metadata store, so whoever leads next goes on.
+//! A worker that is to leave serves on while the variants that only it has are loaded elsewhere. The autoscaler ends
+//! workers that are in excess of the desired count. This module tells a worker that somebody has taken out to leave
+//! once nothing depends on it: every desired variant that it serves also serves on another worker, and no replacement
+//! is still to come. If that never happens, because nothing is free or no other worker is there, the worker is told
+//! after a time in any case. The mark is in the metadata store, so the next leader continues.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,16 +19,16 @@ use sextant_types::{VariantId, WorkerId, index::DeviceIx};
 use super::{Updater, present::Present};
 use crate::driver::Driver;
 
-/// A worker that was told and does not drain is told again.
+/// A worker that was told to leave and does not drain is told again after this time.
 const AGAIN: Duration = Duration::from_secs(10);
 
-/// Workers that somebody has taken out, as long as they are reached, by position and life.
+/// Workers that somebody has taken out, while they can be reached, by position and life.
 #[derive(Default)]
 pub(super) struct Leavers(BTreeMap<(DeviceIx, u64), Leaver>);
 
 struct Leaver {
     since: Instant,
-    /// When it was told last.
+    /// When it was last told to leave.
     told: Option<Instant>,
 }
 
@@ -39,8 +39,7 @@ struct SoleInstance<'a> {
 }
 
 impl Updater {
-    /// Moves what is loaded nowhere else from workers that are to leave, and has those leave that somebody
-    /// has taken out.
+    /// Moves what only workers that are to leave have loaded, and tells workers that somebody has taken out to leave.
     pub(super) fn empty(&mut self, view: &View) {
         let driver = Arc::clone(&self.dispatcher.driver);
         let emptying = view.desired.as_ref();
@@ -70,7 +69,7 @@ impl Updater {
 // === impl Leavers ===
 
 impl Leavers {
-    /// Tells those to leave on which nothing depends, or that have stayed for `longest`.
+    /// Tells those workers to leave on which nothing depends, or that have stayed for `longest`.
     fn look(
         &mut self,
         driver: &Driver,
@@ -132,8 +131,8 @@ fn staying<'a>(view: &View, present: &'a [Present]) -> Vec<&'a Present> {
     stay
 }
 
-/// Desired variants that serve on workers that are to leave and on none of those that stay. Where no
-/// autoscaler has said what is desired, it is everything that is published.
+/// Desired variants that serve on workers that are to leave and on none that stays. If no autoscaler has said what is
+/// desired, all published variants are desired.
 fn alone<'a>(view: &'a View, stay: &[&Present]) -> Vec<SoleInstance<'a>> {
     let staying: BTreeSet<&WorkerId> = stay.iter().map(|one| &one.id).collect();
     let is_desired = |variant: &VariantId| match &view.desired {
@@ -163,7 +162,7 @@ pub(super) fn leaves(view: &View, worker: &WorkerId) -> bool {
         || view.workers.get(worker).is_some_and(|it| it.leaving)
 }
 
-/// Whether one more of its type is desired than stay, and somebody starts it.
+/// Whether more workers of its type are desired than stay, and a provider starts them.
 fn lacks_another(view: &View, worker: &Worker) -> bool {
     let name_of = |worker: &Worker| {
         let facts = worker.record.device_type.as_ref();

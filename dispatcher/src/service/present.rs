@@ -18,17 +18,17 @@ use sextant_picture::Usable;
 #[derive(Default)]
 pub(super) struct Kinds(Vec<Kind>);
 
-/// What workers have in common that run and load every variant alike.
+/// The properties of workers that run and load every variant alike.
 #[derive(Clone, PartialEq)]
 struct Kind {
-    /// The type of their device; for one that has not said it, what it is called without the number
-    /// that tells it from others of the machine.
+    /// The type of their device. If it is not reported, the name of the device without the number that tells it from
+    /// other devices of the machine.
     device: String,
     engines: BTreeSet<EngineName>,
     cores: u16,
     page_bytes: u64,
-    /// The position of a worker that something else slows down. While others like it are not, it is a
-    /// kind of its own: what it takes says nothing about them, and batches go to them first.
+    /// The position of a worker that something else slows down. While other workers of its kind are not slowed down, it
+    /// is a kind of its own: its times say nothing about them, and batches go to them first.
     slowed: Option<DeviceIx>,
 }
 
@@ -38,15 +38,15 @@ pub(super) struct Present {
     pub(super) id: WorkerId,
     pub(super) life: u64,
     pub(super) kind: KindIx,
-    /// The number of its kind if nothing slowed it down.
+    /// The number of the kind that it would have if nothing slowed it down.
     alike: KindIx,
-    /// Whether its kind is one of its own because something slows it down.
+    /// Whether it is a kind of its own because something slows it down.
     pub(super) slowed: bool,
     pub(super) device_type: Option<DeviceTypeName>,
     pub(super) info: WorkerInfo,
 }
 
-/// By worker, variants of it.
+/// By worker: variants on it.
 type ByWorker<'a> = BTreeMap<&'a WorkerId, Vec<&'a VariantId>>;
 
 // === impl Kinds ===
@@ -88,7 +88,7 @@ impl Kinds {
         numbered.collect()
     }
 
-    /// The number of a kind, a new one for one that was not seen before.
+    /// The number of a kind. A kind that is new gets a new number.
     fn number_of(&mut self, kind: &Kind) -> KindIx {
         let known = self.0.iter().position(|known| known == kind);
         let at = known.unwrap_or_else(|| {
@@ -99,8 +99,9 @@ impl Kinds {
     }
 }
 
-/// The workers that may be used and stay, as far as interference goes; `number` numbers the variants. From those that are to
-/// leave everything moves anyway, and what moved to one of them would come back.
+/// The workers that may be used and stay, as input for the treatment of interference. `number` gives the numbers of the
+/// variants. Workers that are to leave are left out: everything moves from them anyway, and a variant that moved to one
+/// would have to move back.
 pub(super) fn places(
     view: &View,
     present: &[Present],
@@ -139,8 +140,7 @@ fn interfered(view: &View) -> ByWorker<'_> {
     all
 }
 
-/// Workers with an instance that is interfered become kinds of their own, where others of their kind
-/// are not slowed down.
+/// Makes each worker with an interfered instance a kind of its own, if other workers of its kind are not slowed down.
 fn set_apart(described: &mut [(Present, Kind)], slowed: &ByWorker<'_>) {
     if slowed.is_empty() {
         return;
@@ -174,7 +174,7 @@ impl Kind {
 // === impl Present ===
 
 impl Present {
-    /// Whether anything new may be sent to it.
+    /// Whether new work may be sent to it.
     pub(super) fn is_usable(&self, view: &View) -> bool {
         let worker = view.workers.get(&self.id);
         worker.is_some_and(|worker| !worker.record.draining)

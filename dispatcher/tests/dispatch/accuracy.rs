@@ -28,7 +28,7 @@ fn like_fast(name: &'static str, cost: f64, latency_ms: f64) -> Kind {
     }
 }
 
-/// A query for one variant has no other one to turn to: what it cannot have is refused.
+/// A query for a variant cannot use another one, so it is refused if the variant cannot meet its targets.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_named_variant_is_refused_for_targets_that_it_cannot_meet() {
     let world = World::new().await;
@@ -54,8 +54,8 @@ async fn a_named_variant_is_refused_for_targets_that_it_cannot_meet() {
     assert!(world.ask(within).await.unwrap().targets_met);
 }
 
-/// Whoever names a model means the model that was trained: what its validation set cannot tell apart from it may
-/// answer. Whoever names an application and asks for nothing gets the cheapest.
+/// A query that names a model means the model that was trained: variants that its validation set cannot distinguish
+/// from it may answer. A query that names an application and asks for nothing gets the cheapest variant.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_model_that_is_named_answers_as_accurately_as_it_was_uploaded() {
     let world = World::new().await;
@@ -79,7 +79,7 @@ async fn a_model_that_is_named_answers_as_accurately_as_it_was_uploaded() {
     };
     let model = || Route::Model(ModelId::new("m").unwrap());
     let application = || Route::Application(ApplicationId::new("app").unwrap());
-    // Targets that were stated go first. (Before any run tells how quick these are in truth.)
+    // Stated targets take precedence. (This comes before any run shows how quick the variants really are.)
     assert_eq!(ask(model(), targets(Some(100.0), None)).await, "m-far");
     assert_eq!(ask(model(), Targets::default()).await, "m-near");
     assert_eq!(ask(application(), Targets::default()).await, "m-far");
@@ -107,7 +107,7 @@ async fn a_model_that_is_named_answers_as_accurately_as_it_was_uploaded() {
     assert_eq!(refused.code, Code::TargetInfeasible, "{refused}");
 }
 
-/// `m-agrees` agrees with its own file, which says nothing of how often that is right.
+/// `m-agrees` agrees with its own file, which says nothing about how often that file is right.
 #[tokio::test(flavor = "multi_thread")]
 async fn agreement_meets_a_share_and_no_accuracy() {
     let world = World::new().await;
@@ -146,7 +146,7 @@ async fn agreement_meets_a_share_and_no_accuracy() {
         world.ask(query).await
     };
     let answered = async |targets: Targets| ask(targets).await.unwrap().variant.to_string();
-    // Dearer and slower, and the one of which an accuracy is known.
+    // The more expensive and slower one, whose accuracy is known.
     assert_eq!(answered(targets(None, Some(0.8))).await, "m-labelled");
     assert_eq!(answered(Targets::default()).await, "a-small");
     let share = |share| Targets {

@@ -1,4 +1,4 @@
-//! Answers compared with those of the file that was uploaded.
+//! Answers are compared with those of the uploaded file.
 
 use std::{sync::atomic::Ordering, time::Instant};
 
@@ -66,11 +66,11 @@ async fn answers_in_another_precision_are_compared_with_the_uploaded_files() {
         query.route = variant_route("m-quick");
         world.ask(query).await.unwrap();
     };
-    // One at a time: those that come while a few wait are passed over.
+    // One at a time: queries that come while a few wait are passed over.
     ask(&[3.0, 1.0, 7.0, 2.0]).await;
     wait_until(|| counts(&world, "rows") == Some(2)).await;
     assert_eq!(counts(&world, "agreeing_rows"), Some(2));
-    // The greater is at the other place.
+    // The greater element is at the other position.
     ask(&[1.0, 3.0, 7.0, 2.0]).await;
     wait_until(|| counts(&world, "rows") == Some(4)).await;
     assert_eq!(counts(&world, "agreeing_rows"), Some(3));
@@ -102,7 +102,7 @@ async fn nothing_is_loaded_for_a_comparison() {
     assert!(!world.dispatcher.is_loaded(&variant_route("m-a")));
 }
 
-/// Two queries that share a batch; the rows of it.
+/// Two queries that share a batch. Returns the rows of the batch.
 async fn in_company(world: &World) -> u32 {
     let runs = world.gate.entered.load(Ordering::SeqCst);
     world.gate.close();
@@ -147,7 +147,7 @@ async fn a_variant_whose_queries_change_each_other_leaves_batches() {
     while in_company(&world).await > 1 {
         assert!(begun.elapsed() < PATIENCE);
     }
-    // Whoever leads later knows it as well.
+    // A later leader knows it as well.
     while registry.variant(&variant.id).await.unwrap().apart.is_none() {
         assert!(begun.elapsed() < PATIENCE);
         tokio::task::yield_now().await;

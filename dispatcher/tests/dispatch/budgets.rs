@@ -7,7 +7,7 @@ use sextant_types::{Code, Resources, Variant};
 
 use crate::world::{Kind, SLOW, World, query, targets, wait_until};
 
-/// What a query of a dear variant lists, US dollars.
+/// The price that an expensive variant lists for a query, US dollars.
 const DEAR: f64 = 0.1;
 
 fn dear() -> Kind {
@@ -47,19 +47,19 @@ async fn what_can_be_paid_answers_though_a_dearer_variant_is_ready() {
     world.publish_with("app", free, budget(0.0)).await;
     let answer = world.ask(query(&[1.0, 0.0])).await.unwrap();
     assert_eq!(answer.variant.as_str(), "free-b");
-    // Targets come before money: the free one is not good enough.
+    // Targets take precedence over money: the free variant is not accurate enough.
     let mut good = query(&[1.0, 0.0]);
     good.targets = targets(None, Some(0.6));
     let refused = world.ask(good.clone()).await.unwrap_err();
     assert_eq!(exhausted(&refused), None, "a budget of nothing never pays");
-    // Nor is it broken for those that would take anything, or name it.
+    // The same holds for queries that would take any answer, or that name the variant.
     good.best_effort = true;
     let answer = world.ask(good).await;
     assert!(answer.is_err() || answer.is_ok_and(|it| it.variant.as_str() == "free-b"));
     let mut named = query(&[1.0, 0.0]);
     named.route = crate::world::variant_route("dear-a");
     exhausted(&world.ask(named).await.unwrap_err());
-    // What cannot be met at all is no matter of money.
+    // A query that cannot be met at all does not depend on money.
     let mut perfect = query(&[1.0, 0.0]);
     perfect.targets = targets(None, Some(2.0));
     let refused = world.ask(perfect).await.unwrap_err();
@@ -78,7 +78,7 @@ async fn a_query_is_charged_until_it_is_known_what_it_did_cost() {
     let wait_ms = exhausted(&refused).expect("it fills");
     assert!((1..=60_000).contains(&wait_ms), "{wait_ms}");
     world.gate.open();
-    // It ran for moments of a cheap core: most of what it was charged with is back.
+    // It ran for a moment on a cheap core, so most of the charge is given back.
     first.await.unwrap().unwrap();
     world.ask(query(&[1.0, 0.0])).await.unwrap();
 }

@@ -1,4 +1,4 @@
-//! A fleet under load whose workers come, go, drain and hand back, by seeds.
+//! A fleet under load whose workers come, go, drain and hand work back, by seeds.
 
 use std::sync::{
     Arc, Mutex,
@@ -48,7 +48,7 @@ impl Count {
     }
 }
 
-/// Sends queries one after the other until told to stop; every second one is held.
+/// Sends queries one after the other until told to stop. Every second one is held.
 async fn client(
     dispatcher: Arc<Dispatcher>,
     post: Arc<Post>,
@@ -112,7 +112,7 @@ async fn every_query_ends_once_whatever_becomes_of_the_workers() {
         for _ in 0..40 {
             let seen = count.ended();
             wait_until(|| count.ended() > seen + 4).await;
-            // The last worker is left alone, so that something is always answered.
+            // The last worker gets no fault, so that something is always answered.
             let (fault, at) = (*FAULTS.choose(&mut rng).unwrap(), rng.random_range(0..3));
             faults.push((fault, at));
             match fault {

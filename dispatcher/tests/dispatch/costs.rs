@@ -1,4 +1,4 @@
-//! What device time costs, in answers and in what the leading dispatcher tells.
+//! The cost of device time, in answers and in what the leading dispatcher reports.
 
 use std::sync::{Arc, atomic::Ordering};
 
@@ -29,7 +29,7 @@ async fn priced(count: usize) -> World {
     World::with_types(Config::default(), vec![device; count]).await
 }
 
-/// The costs that are told, once they are as they must become.
+/// The reported costs, once `are` holds for them.
 pub async fn told(world: &World, are: impl Fn(&Costs) -> bool) -> Costs {
     let seen = async {
         loop {
@@ -98,7 +98,7 @@ async fn a_front_end_is_told_what_its_inputs_will_cost() {
     let holder = Arc::clone(&holding) as _;
     world.dispatcher.place(ask(1), holder).await.unwrap();
     let assigned = holding.assignments.lock().unwrap()[0].clone();
-    // The worker says nothing of its device: a core costs 0.036 US dollars an hour.
+    // The worker does not report its device: a core costs 0.036 US dollars an hour.
     assert!(close(assigned.second_usd, 1e-5), "{}", assigned.second_usd);
     let costs = told(world, |costs| queries(costs) == 1).await;
     assert_eq!(costs.rows[0].device_type, None);
@@ -132,7 +132,7 @@ async fn idle_time_is_counted_to_what_keeps_the_device() {
     let both = told(&world, |costs| idle(costs, "other") > 0.0).await;
     let later = told(&world, |costs| idle(costs, "other") > idle(&both, "other")).await;
     let grown = |application| idle(&later, application) - idle(&both, application);
-    // Three times the memory; the difference of two sums is less exact than either.
+    // Three times the memory. The difference of two sums is less exact than either.
     assert!(
         (grown("other") / grown("app") - 3.0).abs() < 1e-6,
         "{both:?} {later:?}"

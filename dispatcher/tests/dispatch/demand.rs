@@ -1,4 +1,4 @@
-//! What the leading dispatcher tells of what is asked for.
+//! The demand that the leading dispatcher reports.
 
 use std::{
     collections::BTreeMap,
@@ -19,7 +19,7 @@ use crate::{
     },
 };
 
-/// All records of a world from a moment on, added up.
+/// All records of a world from a moment on, summed up.
 #[derive(Default)]
 struct Sums(BTreeMap<(String, TargetClass, Option<String>), ApplicationDemand>);
 
@@ -97,7 +97,7 @@ impl Sums {
     }
 }
 
-/// Waits until the records add up to so many queries.
+/// Waits until the records add up to this many queries.
 async fn sums(store: &UnsteadyStore, queries: u64) -> Sums {
     let told = || {
         let mut sums = Sums::default();
@@ -109,7 +109,7 @@ async fn sums(store: &UnsteadyStore, queries: u64) -> Sums {
     told()
 }
 
-/// A world of one worker over a store that notes what it is told.
+/// A world of one worker over a store that records what it is told.
 async fn world(config: Config) -> (World, Arc<UnsteadyStore>) {
     let store = Arc::new(UnsteadyStore::new(1000));
     let noting = Arc::clone(&store);

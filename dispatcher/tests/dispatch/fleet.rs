@@ -44,7 +44,7 @@ impl Fleet {
         Self { world, post, links }
     }
 
-    /// Places one held query; the worker that ran it.
+    /// Places one held query. Returns the worker that ran it.
     async fn place(&self, number: u64) -> WorkerId {
         let holding = HoldingFrontEnd::new(&self.post, row(&[1.0, 0.0]));
         let holder = Arc::clone(&holding) as _;
@@ -55,7 +55,7 @@ impl Fleet {
         assignments[0].worker.clone()
     }
 
-    /// Breaks a worker's connection; the dispatcher hears of it afterwards.
+    /// Breaks a worker's connection. The dispatcher is told afterwards.
     pub fn lose(&self, at: usize) {
         self.links[at].cut();
         self.world
@@ -279,7 +279,7 @@ async fn a_store_that_is_away_or_empty_stops_no_query() {
         for _ in 0..20 {
             assert!(answers().await, "in life {life}");
         }
-        // What is published again in the new life is known beside what was kept.
+        // A variant that is published again in the new life is known beside those that were kept.
         world
             .metadata
             .publish_variant(Arc::clone(&variant))

@@ -15,7 +15,7 @@ use crate::{
     world::{Kind, PATIENCE, World, output, query, row, targets, variant_route, wait_until},
 };
 
-/// Asks whoever leads, as a front end does.
+/// Asks the leader, as a front end does.
 async fn ask_leader(dispatchers: &[Arc<Dispatcher>], number: f32) -> Result<Answer, QueryError> {
     let search = async {
         loop {
@@ -51,7 +51,7 @@ async fn who_stands_by_knows_everything_and_gives_nothing_out() {
     let placed = standby.place(ask(1), Arc::clone(&holding) as _).await;
     assert_eq!(placed.unwrap_err().code, Code::Unavailable);
     assert!(holding.assignments.lock().unwrap().is_empty());
-    // What waits when the lead is lost is refused, what runs is answered.
+    // Queries that wait when the lead is lost are refused, and those that run are answered.
     let world = &fleet.world;
     world.gate.close();
     let running = [1.0, 2.0].map(|number| world.send(query(&[number, 0.0])));
@@ -163,12 +163,12 @@ async fn a_standby_takes_over_when_the_lease_of_the_leader_lapses() {
     }
     assert!(!both[1].is_leading());
     assert!(ask_leader(&both, 1.0).await.is_ok());
-    // Killed: it renews no more and gives nothing up.
+    // The process is killed: it no longer renews its lease and does not give it up.
     campaigns.remove(0).abort();
     wait_until(|| both[1].is_leading()).await;
     let answer = ask_leader(&both[1..], 2.0).await.unwrap();
     assert_eq!(output(&answer), [4.0, 0.0]);
-    // Without the store nobody may believe in the lease for longer than it lasts.
+    // Without the store no dispatcher may rely on the lease for longer than it lasts.
     store.set_away(true);
     wait_until(|| !both[1].is_leading()).await;
     store.set_away(false);
@@ -194,7 +194,7 @@ async fn who_begins_to_lead_keeps_queries_until_it_has_reached_the_workers() {
     successor.set_leading(true);
     let asked = Arc::clone(&successor);
     let answer = tokio::spawn(async move { asked.query(query(&[1.0, 0.0])).await });
-    // Whoever asks for an answer in time is told in time.
+    // A query with a latency target is answered or refused in time.
     let mut urgent = query(&[2.0, 0.0]);
     urgent.targets = targets(Some(50.0), None);
     let refused = successor.query(urgent).await;

@@ -1,4 +1,4 @@
-//! Types of devices: what a variant costs and takes on each, and measuring it there.
+//! Types of devices: the price and run time of a variant on each, and measurements there.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -40,13 +40,13 @@ fn device(of: &str, price_per_hour_usd: f64) -> DeviceType {
     }
 }
 
-/// A cheap device, on which variants are registered, and a dear one.
+/// A cheap device, on which variants are registered, and an expensive one.
 async fn two(config: Config) -> World {
     World::with_types(config, vec![device("cheap", 0.36), device("dear", 36.0)]).await
 }
 
-/// Publishes a variant that was registered on the cheap device and is ten times as fast on the dear
-/// one, and loads it on both.
+/// Publishes a variant that was registered on the cheap device and is ten times as fast on the expensive one, and loads
+/// it on both.
 async fn serve(world: &World) -> Arc<Variant> {
     let variant = world.publish_with("app", run(), |variant| {
         variant.measured_on = Some(name("cheap"));
@@ -67,7 +67,7 @@ async fn load(workers: &[WorkerClient], variant: &Arc<Variant>) {
     }
 }
 
-/// The candidates for a query without targets, the cheapest first, once there are so many.
+/// The candidates for a query without targets, cheapest first, once there are this many.
 async fn candidates(world: &World, count: usize) -> Vec<Candidate> {
     loop {
         let mut query = query(&[1.0, 2.0]);
@@ -105,7 +105,7 @@ async fn a_variant_costs_what_the_device_costs_and_takes_what_was_measured_there
         max_cost_per_1k_usd: Some(0.0005),
         ..Targets::default()
     };
-    // Until the index is built again a query may still be meant for the device that has gone.
+    // Until the index is rebuilt a query may still be sent to the device that has gone.
     let refused = async {
         loop {
             match world.ask(too_cheap.clone()).await {
@@ -133,7 +133,7 @@ async fn what_was_not_measured_is_estimated() {
     let found = tokio::time::timeout(PATIENCE, candidates(&world, 2))
         .await
         .unwrap();
-    // A fiftieth of the rows for a hundred times the price, and half as much again, because it may be off.
+    // A fiftieth of the rows for a hundred times the price, and half as much more, because it may be wrong.
     assert!(
         close(found[1].cost_per_1k_usd, 0.0001 * 5000.0 * 1.5),
         "{found:?}"
@@ -179,7 +179,7 @@ async fn register(registry: &Registry, model: &NewModel) {
     registry.register_model(model, &job, 1).await.unwrap();
 }
 
-/// Ends the registration under way.
+/// Ends the current registration.
 async fn end_registration(registry: &Registry) {
     let claim = registry.claim(JobKind::Register, "me", 100, 2);
     let job = claim.await.unwrap().expect("a registration");
@@ -193,7 +193,7 @@ pub struct Measuring(JoinHandle<()>);
 impl Measuring {
     pub fn start(world: &World, registry: &Registry) -> Self {
         let config = ProfileConfig {
-            // The worker's figures come with its service, which does not run here.
+            // The worker's utilisation comes with its service, which does not run here.
             quiet_utilization: 1.0,
             budget: Duration::ZERO,
             back_off: Duration::from_millis(1),
@@ -240,7 +240,7 @@ async fn a_variant_is_measured_where_it_is_loaded_and_was_not_registered() {
     assert!(registry.failed_profiles().await.unwrap().is_empty());
 }
 
-/// The variant as it is published, once it is measured on the dear device.
+/// The variant as it is published, once it is measured on the expensive device.
 async fn published(world: &World, id: &VariantId) -> Arc<Variant> {
     let published = async {
         loop {
@@ -298,7 +298,7 @@ async fn what_is_measured_stays_a_candidate_and_of_its_registrant() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failure_to_measure_is_noted_and_tried_again_and_queries_are_served() {
     let world = two(Config::default()).await;
-    // Another type than the engine takes: whatever zeros it is sent, it fails.
+    // Another type than the engine takes, so it fails with any zeros that it is sent.
     let variant = world.publish_with("app", run(), |variant| {
         variant.measured_on = Some(name("cheap"));
         variant.signature.inputs[0].data_type = DataType::Int32;
@@ -337,8 +337,8 @@ async fn a_failure_to_measure_is_noted_and_tried_again_and_queries_are_served() 
     wait_until(|| world.dispatcher.waiting() == 0).await;
 }
 
-/// Two variants that were registered on a device a hundred times as fast as the one that is here. `m-best` was measured
-/// here, `m-other`, which it dominates, was not.
+/// Two variants that were registered on a device a hundred times as fast as the one here. `m-best` was measured here.
+/// `m-other`, which it dominates, was not.
 async fn on_slow_hardware() -> (World, Arc<Variant>, Arc<Variant>) {
     let world = World::with_types(Config::default(), vec![device("slow", 0.36)]).await;
     let kind = |of| Kind { name: of, ..run() };

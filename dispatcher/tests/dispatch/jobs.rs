@@ -1,4 +1,4 @@
-//! Offline jobs: every record once, whatever happens in between.
+//! Offline jobs: every record appears once, whatever happens in the meantime.
 
 use std::sync::Arc;
 
@@ -48,7 +48,7 @@ fn config(life: u32, throttle: Throttle) -> JobConfig {
     }
 }
 
-/// A runner that dies where it stands when this is dropped.
+/// A runner that stops where it is when this is dropped.
 struct Runner(JoinHandle<()>);
 
 impl Runner {
@@ -108,7 +108,7 @@ async fn succeeded(registry: &Registry, job: &Job) -> Job {
     done
 }
 
-/// Waits until nothing that a job kept is left: it goes when the job's end is recorded, not before.
+/// Waits until nothing that a job stored is left. It is removed when the job's end is recorded, not before.
 async fn nothing_is_left(world: &World, prefix: &str) {
     let gone = async {
         let request = sextant_objects::ListRequest::prefix(prefix);
@@ -180,7 +180,7 @@ async fn what_a_job_costs_is_counted_to_its_application() {
     let job = submit(&world, &registry, records()).await;
     let _runner = runner(&world, &registry, 1);
     succeeded(&registry, &job).await;
-    // Records go together as rows: two queries for each of fourteen chunks, one for what is left.
+    // Records go together as rows: two queries for each of fourteen chunks, and one for the rest.
     let all = 29;
     let costs = told(&world, |costs| {
         costs.rows.iter().any(|row| row.queries == all)
@@ -209,7 +209,7 @@ async fn every_record_is_answered_in_order_and_the_parts_are_gone() {
     nothing_is_left(&world, "out.jsonl.parts/").await;
 }
 
-/// Of a large chunk a few records are read at a time.
+/// A few records of a large chunk are read at a time.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_large_chunk_is_answered_in_order() {
     let world = World::new().await;
@@ -334,7 +334,7 @@ async fn a_job_pauses_while_online_queries_need_the_device_and_goes_on_afterward
     check(&answers(&world).await);
 }
 
-/// An online query may come while a batch of a job runs, which cannot be ended.
+/// An online query may come while a batch of a job runs, and the batch cannot be stopped.
 #[tokio::test(flavor = "multi_thread")]
 async fn batches_of_a_job_are_short_while_online_queries_come() {
     let world = Arc::new(World::new().await);
@@ -366,7 +366,7 @@ async fn batches_of_a_job_are_short_while_online_queries_come() {
     wait_until(|| most() == 16).await;
 }
 
-/// Two workers: online queries keep one of them busy all the time, the job's variant is on the other.
+/// Two workers: online queries keep one of them busy all the time, and the other has the job's variant.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_runs_on_a_worker_that_online_queries_leave_alone() {
     let world = Arc::new(World::with(Config::default(), 2).await);
@@ -394,7 +394,7 @@ async fn a_job_runs_on_a_worker_that_online_queries_leave_alone() {
             online.ask(query).await.unwrap();
         }
     });
-    // On the mean of both the job would pause.
+    // By the mean of both the job would pause.
     let throttle = Throttle {
         pause_utilization: 0.2,
         ..Throttle::default()
@@ -424,7 +424,7 @@ async fn a_job_pauses_while_online_queries_take_longer_than_their_profile_says()
         pause_utilization: 2.0,
         ..Throttle::default()
     };
-    // The same window tells both.
+    // The same window shows both.
     let busy = async {
         while world.dispatcher.utilization() <= 0.4 {
             tokio::task::yield_now().await;

@@ -1,4 +1,4 @@
-//! The dispatcher over a real worker, store and registry; only the arithmetic is made up.
+//! The dispatcher over a real worker, store and registry. Only the arithmetic is emulated.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,4 +1,4 @@
-//! What a dispatcher shows of itself.
+//! The metrics of a dispatcher.
 
 use prometheus_client::{encoding::text::encode, registry::Registry};
 use sextant_types::{Code, ModelId, Release, Stage, Variant};
@@ -19,7 +19,7 @@ async fn queries_batches_and_loads_are_shown() {
     infeasible.targets = targets(None, Some(0.99));
     let error = world.ask(infeasible).await.unwrap_err();
     assert_eq!(error.code, Code::TargetInfeasible);
-    // What is loaded is told by the metadata store, a little later than the worker answers.
+    // The metadata store reports what is loaded a little later than the worker answers.
     wait_until(|| text(&registry).contains("sextant_dispatcher_loaded_variants 1.0")).await;
     let shown = text(&registry);
     for line in [
@@ -48,8 +48,8 @@ async fn queries_batches_and_loads_are_shown() {
     };
     let (seconds, usd) = (read("run_seconds"), read("cost_usd"));
     assert!(seconds > 0.0);
-    // The worker says nothing of its device: a core costs 0.036 US dollars an hour. Run times are
-    // counted in whole nanoseconds, of which no batch loses more than one.
+    // The worker does not report its device: a core costs 0.036 US dollars an hour. Run times are
+    // counted in whole nanoseconds, and no batch loses more than one.
     assert!((usd - seconds * 1e-5).abs() < 3e-9 * 1e-5, "{usd}");
     assert_eq!(read("offline_cost_usd"), 0.0);
 }

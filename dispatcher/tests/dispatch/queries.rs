@@ -85,7 +85,7 @@ async fn answer_once(world: &World, variant: &str, state: &str) -> Answer {
     }
 }
 
-/// Queries that went to a dearer variant on the same device would fill it further.
+/// Queries that went to a more expensive variant on the same device would fill it further.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_device_answers_with_the_cheapest_variant_and_not_with_another() {
     let world = World::new().await;
@@ -250,7 +250,7 @@ async fn queries_that_meet_on_a_busy_device_share_a_batch_row_exactly() {
         waiting.push((number, world.send(query(&[number, 10.0 * number]))));
     }
     let two_rows = world.send(query(&[7.0, 7.0, 8.0, 8.0]));
-    // The first batch runs; the next one is closed only when the device is free again.
+    // The first batch runs. The next one is closed only when the device is free again.
     let all_wait = || world.dispatcher.waiting() == 3;
     wait_until(all_wait).await;
     world.gate.open();
@@ -337,7 +337,7 @@ async fn what_becomes_impossible_while_it_waits_is_refused_at_its_deadline() {
     wait_until(|| world.gate.entered.load(Ordering::SeqCst) == 1).await;
     let mut waiting = query(&[1.0, 1.0]);
     waiting.targets = targets(Some(80.0), None);
-    // The profile promises a free device in a millisecond; the gate breaks the promise.
+    // The profile promises a free device in a millisecond, but the gate stays closed.
     let error = world.ask(waiting).await.unwrap_err();
     assert_eq!(error.code, Code::DeadlineExceeded);
     world.gate.open();
@@ -413,7 +413,7 @@ async fn bad_inputs_and_unknown_names_have_codes() {
     );
 }
 
-/// Six models alike of which the first dominates the others, and in each a variant that dominates
+/// Six equal models of which the first dominates the others. Each has a variant that dominates
 /// another one.
 #[tokio::test(flavor = "multi_thread")]
 async fn models_that_others_dominate_are_ready_and_answer_their_first_query() {
@@ -463,7 +463,7 @@ async fn what_no_worker_can_load_is_not_ready_and_says_why() {
         error.message.contains("no worker has the engine"),
         "{error}"
     );
-    // Another one of the model is there.
+    // Another variant of the model exists.
     world.publish(GOOD).await;
     wait_until(|| world.dispatcher.is_ready(&route)).await;
     let answer = world.ask(query(&[1.0, 1.0])).await.unwrap();

@@ -1,4 +1,5 @@
-//! Variants move to another worker: from one that something else slows down, or that is to leave.
+//! Variants move to another worker: from one that something else slows down, or from one that is to
+//! leave.
 
 use std::{
     sync::{
@@ -22,7 +23,7 @@ use crate::{
     world::{Kind, PATIENCE, World, query, variant_route, wait_until},
 };
 
-/// Workers that keep to no cores, the first of which has a variant.
+/// Workers that are bound to no cores. The first of them has a variant.
 async fn world(count: usize) -> (World, Arc<Variant>) {
     let post = Arc::<Post>::default();
     let store = Arc::new(InProcessStore::new());
@@ -81,7 +82,7 @@ impl QueryLoop {
         Self { stop, answered }
     }
 
-    /// How many were answered.
+    /// The number of queries that were answered.
     async fn end(self) -> u32 {
         self.stop.store(true, Ordering::Relaxed);
         self.answered.await.unwrap()
@@ -123,7 +124,7 @@ async fn give_to_second(world: &World, variant: &Arc<Variant>) {
     active.expect("both have it");
 }
 
-/// What is desired everywhere has no worker to move to.
+/// A variant that is desired everywhere has no worker to move to.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_variant_that_a_quiet_worker_has_leaves_the_one_that_is_slowed_down() {
     let (world, variant) = world(2).await;
@@ -221,7 +222,7 @@ async fn a_worker_that_was_taken_out_leaves_once_what_it_has_serves_elsewhere() 
     let running = world.run_worker(0);
     let asking = QueryLoop::begin(&world);
     take_out(&world, 0).await;
-    // No autoscaler has said what is desired: everything that serves is.
+    // No autoscaler has said what is desired, so everything that serves is.
     has_left(&world, running, 0).await;
     assert_eq!(state(&world, &variant, 1).await, InstanceState::Active);
     world.ask(query(&[1.0, 0.0])).await.unwrap();
@@ -271,7 +272,7 @@ async fn a_worker_stays_until_the_one_in_its_place_is_there_and_the_next_leader_
     take_out(&world, 0).await;
     take_out(&world, 2).await;
     has_left(&world, of_no_pool, 2).await;
-    // The same look came to this one first.
+    // The same look handled this worker first.
     let stays = !world.workers[0].is_draining();
     assert!(stays, "without it there is one less than is desired");
     world.dispatcher.set_leading(false);

@@ -1,4 +1,4 @@
-//! Variants that are published no more while workers have them loaded.
+//! Variants that are no longer published while workers have them loaded.
 
 use std::sync::atomic::Ordering;
 
@@ -8,7 +8,7 @@ use sextant_types::{Route, VariantId};
 
 use crate::world::{Kind, World, output, query, wait_until};
 
-/// Retires a variant, and waits until the dispatcher has heard of it.
+/// Retires a variant, and waits until the dispatcher knows it.
 async fn retire(world: &World, variant: &VariantId) {
     assert!(world.metadata.retire_variant(variant).await.unwrap());
     let route = Route::Variant(variant.clone());

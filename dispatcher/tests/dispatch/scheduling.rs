@@ -41,7 +41,7 @@ async fn workers_with_the_same_variant_share_one_queue() {
     for (number, handle) in first.into_iter().chain(rest).enumerate() {
         let answer = answer(handle).await;
         assert_eq!(output(&answer), [2.0 * number as f32, 0.0]);
-        // What waited went together to the worker that was free first.
+        // The queries that waited went together to the worker that was free first.
         assert_eq!(answer.timings.batch_rows, if number < 2 { 1 } else { 3 });
     }
     assert_eq!(world.gate.entered.load(Ordering::SeqCst), 3);
@@ -58,7 +58,7 @@ async fn runs(world: &World) -> Vec<u64> {
     runs
 }
 
-/// Asks once; tells which worker has run it.
+/// Asks once. Returns the worker that has run the query.
 async fn asked_on(world: &World) -> usize {
     let before = runs(world).await;
     world.ask(query(&[1.0, 0.0])).await.unwrap();
@@ -87,8 +87,8 @@ async fn batches_go_first_to_workers_that_nothing_slows_down() {
             expected_version: None,
             command,
         };
-        // Of two that are alike the first is taken. The news takes a moment, and the workers say what
-        // they see themselves.
+        // Of two equal workers the first is taken. The news takes a moment, and the workers report what they see
+        // themselves.
         let other = async {
             let mut in_a_row = 0;
             while in_a_row < 5 {
@@ -102,7 +102,7 @@ async fn batches_go_first_to_workers_that_nothing_slows_down() {
         let chosen = tokio::time::timeout(PATIENCE, other).await;
         chosen.expect("the other worker is chosen");
     }
-    // The other worker takes what the first has no room for.
+    // The other worker takes what does not fit on the first.
     world.gate.close();
     let entered = world.gate.entered.load(Ordering::SeqCst);
     let both = [1.0, 2.0].map(|number| world.send(query(&[number, 0.0])));
@@ -147,7 +147,7 @@ async fn the_policy_decides_when_a_batch_starts() {
     };
     let world = World::with(pairs, 1).await;
     world.serve(Kind::default()).await;
-    // An idle device, and yet a lone query waits for a second: only the dynamic batcher does that.
+    // The device is idle, and yet a lone query waits for a second: only the dynamic batcher does that.
     let first = world.send(query(&[1.0, 0.0]));
     wait_until(|| world.dispatcher.waiting() == 1).await;
     let second = world.send(query(&[2.0, 0.0]));
@@ -163,8 +163,8 @@ async fn the_policy_decides_when_a_batch_starts() {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_policy_answers() {
     for policy in Policy::ALL {
-        // Timers of some machines ring a third of a millisecond late, which is wider than the windows of those that
-        // defer: they make room for it, as they do for a network.
+        // Timers of some machines ring a third of a millisecond late, which is wider than the windows of policies that
+        // defer. These policies allow for it, as they do for a network.
         let late = Options {
             delay: Delay {
                 control: 5_000_000,
@@ -200,8 +200,8 @@ async fn patiently(world: &World, policy: Policy, number: f32) -> Answer {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_deferred_batch_starts_in_a_window_of_no_width() {
     let world = World::with(Options::of(Policy::Symphony), 1).await;
-    // Any number of rows takes as long as one: the last moment to join is the last to start. A
-    // machine that is busy with other tests may miss that moment, but not every time.
+    // Any number of rows takes as long as one, so the last moment to join is the last moment to start. A machine that
+    // is busy with other tests may miss that moment, but not every time.
     world.serve(Kind::default()).await;
     for _ in 0..100 {
         let handles = [1.0, 2.0].map(|number| {
@@ -211,7 +211,7 @@ async fn a_deferred_batch_starts_in_a_window_of_no_width() {
         });
         let [first, second] = handles;
         if let (Ok(first), Ok(second)) = (first.await.unwrap(), second.await.unwrap()) {
-            // An idle device, and yet the first waited for the second.
+            // The device is idle, and yet the first query waited for the second.
             assert_eq!(
                 (first.timings.batch_rows, second.timings.batch_rows),
                 (2, 2)
@@ -266,8 +266,8 @@ async fn an_application_of_higher_priority_goes_first() {
 /// Longer than any test takes, ms.
 const HOUR_MS: f64 = 3_600_000.0;
 
-/// With all of its slack to spend, a batch that could still grow is held on an idle device; full ones
-/// go by priority.
+/// With all of its slack available, a batch that could still grow is held on an idle device. Full batches go by
+/// priority.
 #[tokio::test(flavor = "multi_thread")]
 async fn batches_are_held_until_they_are_full_and_go_by_priority() {
     let mut config = Config::default();
@@ -282,7 +282,7 @@ async fn batches_are_held_until_they_are_full_and_go_by_priority() {
     let application = ApplicationId::new("urgent").unwrap();
     config.tenants.insert(application, urgent);
     let world = World::with(config, 1).await;
-    // What a batch costs by itself makes it worth waiting for a fuller one.
+    // The fixed cost of a batch makes it worthwhile to wait for a fuller one.
     let kind = |name| Kind {
         name,
         latency_ms: 500.0,
@@ -301,7 +301,7 @@ async fn batches_are_held_until_they_are_full_and_go_by_priority() {
     }
     wait_until(|| world.dispatcher.waiting() == 6).await;
     assert_eq!(entered(), before, "nothing starts on the idle device");
-    // Four rows are a full batch, which starts; the next ones are full while it runs.
+    // Four rows are a full batch, which starts. The next ones fill up while it runs.
     usual.push(world.send(patient("m-a", 4.0)));
     wait_until(|| entered() == before + 1).await;
     usual.extend([21.0, 22.0, 23.0, 24.0].map(|number| world.send(patient("m-a", number))));
@@ -313,7 +313,7 @@ async fn batches_are_held_until_they_are_full_and_go_by_priority() {
         assert_eq!(answer(handle).await.timings.batch_rows, 4);
     }
     let order = world.gate.order.lock().unwrap().clone();
-    // Behind them a query that shared a batch may be run alone, to compare.
+    // After them a query that shared a batch may be run alone for comparison.
     let [first, second, third, ..] = order[before..] else {
         panic!("three batches: {order:?}");
     };
@@ -321,15 +321,15 @@ async fn batches_are_held_until_they_are_full_and_go_by_priority() {
     assert!((10.0..20.0).contains(&second), "{order:?}");
 }
 
-/// A query that has time.
+/// A query that has time to wait.
 fn patient(name: &str, number: f32) -> Query {
     let mut query = named(name, &[number, 0.0]);
     query.targets = targets(Some(HOUR_MS), None);
     query
 }
 
-/// Asks one query after the other until one is held: at which rate they come, and so what waiting is
-/// worth, is known only after some.
+/// Asks one query after the other until one is held: the rate of queries, and hence the worth of waiting, is known only
+/// after some.
 async fn first_held(world: &World, name: &str) -> JoinHandle<Result<Answer, QueryError>> {
     let number = if name == "m-urgent" { 11.0 } else { 1.0 };
     let waiting = world.dispatcher.waiting();
@@ -377,7 +377,7 @@ async fn a_variant_that_runs_slower_than_its_profile_is_not_promised_any_more() 
         for _ in 0..12 {
             world.ask(query(&[SLOW, 0.0])).await.unwrap();
         }
-        // What is promised may still come late on a busy machine.
+        // The promised answer may still come late on a busy machine.
         let refused = world
             .ask(tight(SLOW))
             .await
@@ -413,8 +413,8 @@ fn by_load(cores: Option<u16>) -> Config {
     }
 }
 
-/// Where two queries side by side were measured to take much longer than one after the other, every
-/// query gets both cores, however many wait.
+/// If two queries side by side were measured to take much longer than one after the other, every query gets both cores,
+/// however many wait.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_measured_side_by_side_decides_the_threads() {
     let world = World::with_cores(by_load(None), 1, 2).await;
@@ -455,7 +455,7 @@ async fn the_threads_of_queries_that_run_alone_follow_the_policy_where_there_is_
         let world = World::with_cores(config, 1, 2).await;
         world.serve(NARROW).await;
         world.serve(WIDE).await;
-        // At low load a query is answered soonest by both cores.
+        // At low load both cores answer a query soonest.
         let first = world.ask(query(&[1.0, 2.0])).await.unwrap();
         assert_eq!(first.variant.as_str(), expected);
         let all: Vec<_> = (0..40)
@@ -464,7 +464,7 @@ async fn the_threads_of_queries_that_run_alone_follow_the_policy_where_there_is_
         for (number, handle) in all.into_iter().enumerate() {
             assert_eq!(output(&answer(handle).await), [2.0 * number as f32, 0.0]);
         }
-        // A target that only one core's price meets keeps its variant.
+        // A target that only the price of one core meets keeps its variant.
         let mut frugal = query(&[3.0, 4.0]);
         frugal.targets.max_cost_per_1k_usd = Some(1.5);
         let answer = world.ask(frugal).await.unwrap();
@@ -472,7 +472,7 @@ async fn the_threads_of_queries_that_run_alone_follow_the_policy_where_there_is_
     }
 }
 
-/// Rows of the batches in which four queries of a row run that have waited for the only worker.
+/// The rows of the batches in which four queries of one row run that have waited for the only worker.
 async fn batches_of_four(world: &World) -> Vec<u32> {
     let entered = world.gate.entered.load(Ordering::SeqCst);
     world.gate.close();
@@ -507,7 +507,7 @@ async fn batches_are_no_larger_than_a_plan_has_them_on_its_devices() {
         device_type: DeviceTypeName::new(device_type).unwrap(),
         max_rows,
     };
-    // Other devices have bounds of their own, and a bound goes with its plan.
+    // Other devices have limits of their own, and a limit ends with its plan.
     let plans = [
         (vec![planned("small", 2), planned("large", 1)], [2; 4]),
         (vec![planned("small", 1)], [1; 4]),

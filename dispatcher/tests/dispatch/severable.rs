@@ -12,17 +12,17 @@ use sextant_rpc::{
 };
 use sextant_types::{NamedTensor, VariantId};
 
-/// Called with what became of a batch.
+/// Called with the outcome of a batch.
 type Done = Box<dyn FnOnce(InferOutcome) + Send>;
 
-/// What front ends and workers send each other past the dispatcher.
+/// What front ends and workers send each other without the dispatcher.
 #[derive(Default)]
 pub struct Post {
     inputs: Mutex<HashMap<Ticket, Vec<NamedTensor>>>,
     outputs: Mutex<HashMap<Ticket, Vec<f32>>>,
 }
 
-/// See the module.
+/// A connection that can break; see the module.
 pub struct Severable {
     inner: WorkerClient,
     post: Arc<Post>,
@@ -40,7 +40,7 @@ struct Calls {
 /// The front end of one query.
 pub struct HoldingFrontEnd {
     pub post: Arc<Post>,
-    /// Nothing is sent where there are none.
+    /// Nothing is sent if there are none.
     pub inputs: Vec<NamedTensor>,
     pub assignments: Mutex<Vec<Assignment>>,
 }
@@ -59,7 +59,7 @@ impl Severable {
         Self::new(Arc::clone(&self.inner), &self.post)
     }
 
-    /// Breaks the connection: what waits is lost, and nothing gets through any more.
+    /// Breaks the connection: everything that waits is lost, and nothing passes any longer.
     pub fn cut(&self) {
         let waiting = {
             let mut calls = self.calls.lock().unwrap();
@@ -71,7 +71,7 @@ impl Severable {
         }
     }
 
-    /// Hands everything new back, as a worker that drains.
+    /// Hands all new work back, like a worker that drains.
     pub fn refuse(&self) {
         self.calls.lock().unwrap().refusing = true;
     }
@@ -80,8 +80,8 @@ impl Severable {
         self.calls.lock().unwrap().cut
     }
 
-    /// Takes in what the front ends have sent; tells which parts they were. `None` when one has not
-    /// sent its inputs.
+    /// Collects the inputs that the front ends have sent. Returns which parts they were, or `None`
+    /// if one has not sent its inputs.
     fn collect(&self, parts: Vec<Part>) -> Option<(Vec<Part>, Vec<Option<Ticket>>)> {
         let mut inputs = self.post.inputs.lock().unwrap();
         let collect = |part| match part {
@@ -196,7 +196,7 @@ impl HoldingFrontEnd {
         })
     }
 
-    /// What came for the last assignment.
+    /// The outputs that came for the last assignment.
     pub fn outputs(&self) -> Option<Vec<f32>> {
         let assignments = self.assignments.lock().unwrap();
         let ticket = assignments.last()?.ticket;

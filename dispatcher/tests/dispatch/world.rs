@@ -26,10 +26,10 @@ pub use engine::{DRAWS, Gate, MIXES, SLOW, SWAPPED, signature};
 
 use engine::Doubling;
 
-/// Longest wait for a state that must come.
+/// The longest wait for a state that must occur.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What tells one variant from another in these tests.
+/// The properties in which variants differ in these tests.
 #[derive(Clone, Copy)]
 pub struct Kind {
     pub name: &'static str,
@@ -69,7 +69,7 @@ pub struct World {
     pub gate: Arc<Gate>,
     pub folder: tempfile::TempDir,
     stop: tokio::sync::watch::Sender<bool>,
-    /// Of the workers, until they are run.
+    /// The services of the workers, until they are run.
     services: Mutex<Vec<Option<Service>>>,
 }
 
@@ -93,8 +93,8 @@ impl World {
         Self::over(store, config, (count, cores), |worker| worker).await
     }
 
-    /// The same over another metadata store, with workers that the dispatcher reaches through what
-    /// `reach` makes of them.
+    /// The same over another metadata store, with workers that the dispatcher reaches through the
+    /// result of `reach`.
     pub async fn over(
         metadata: Arc<dyn MetadataStore>,
         config: impl Into<DispatcherSettings>,
@@ -185,7 +185,7 @@ impl World {
         self.publish_with(application, kind, |_| {}).await
     }
 
-    /// The same with more of the variant changed.
+    /// The same with further changes to the variant.
     pub async fn publish_with(
         &self,
         application: &str,
@@ -271,7 +271,7 @@ impl World {
         self.serve_with(application, kind, |_| {}).await
     }
 
-    /// The same with more of the variant changed.
+    /// The same with further changes to the variant.
     pub async fn serve_with(
         &self,
         application: &str,
@@ -294,14 +294,14 @@ impl World {
             .expect("an answer")
     }
 
-    /// Sends a query and returns once it is past the dispatcher's door.
+    /// Sends a query and returns once the dispatcher has admitted it.
     pub fn send(&self, query: Query) -> tokio::task::JoinHandle<Result<Answer, QueryError>> {
         let dispatcher = Arc::clone(&self.dispatcher);
         tokio::spawn(async move { dispatcher.query(query).await })
     }
 }
 
-/// A dispatcher's settings, and another scheduling policy where it has not ours.
+/// A dispatcher's settings, and another scheduling policy if it does not have ours.
 pub struct DispatcherSettings {
     config: Config,
     by: Option<schedule::Options>,
@@ -365,7 +365,7 @@ pub fn query(values: &[f32]) -> Query {
     )
 }
 
-/// For a step whose query may take so long.
+/// The facts of a step whose query has these latency limits.
 pub fn for_step(whole_ms: f64, patience_ms: Option<f64>) -> Box<ForStep> {
     Box::new(ForStep {
         of: Arc::new(StepOf {
@@ -393,7 +393,7 @@ pub fn output(answer: &Answer) -> Vec<f32> {
     answer.outputs[0].tensor.to_vec().unwrap()
 }
 
-/// Yields until `state` holds; a state that does not come fails the test.
+/// Yields until `state` holds. The test fails if it never does.
 pub async fn wait_until(state: impl Fn() -> bool) {
     let begun = Instant::now();
     while !state() {

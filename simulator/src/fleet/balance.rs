@@ -1,4 +1,4 @@
-//! Devices that are ordered and sent away until there are as many as are desired, and what they cost.
+//! Orders devices and sends devices away until there are as many as are desired, and computes their cost.
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
@@ -11,7 +11,7 @@ use super::{
 use sextant_types::index::{DeviceIx, VariantIx};
 
 impl World<'_> {
-    /// The devices that are there when the run begins.
+    /// Adds the devices that are present when the run begins.
     pub(super) fn begin(&mut self) {
         for kind in 0..self.setting.types.len() {
             for _ in 0..self.setting.types[kind].initial {
@@ -70,7 +70,7 @@ impl World<'_> {
         self.changed();
     }
 
-    /// What is paid for until now.
+    /// Bills the devices until now.
     pub(super) fn bill(&mut self) {
         let from = self.billed.max(self.span.0);
         let until = self.now.min(self.span.1);
@@ -81,9 +81,9 @@ impl World<'_> {
         }
     }
 
-    /// A device ends what it has and goes, at once where it has nothing.
+    /// A device finishes its work and then goes, at once if it has none.
     fn send_away(&mut self, device: DeviceIx) {
-        // What was given to it before it was told to go is its own.
+        // The device keeps what was given to it before it was told to go.
         self.carry_out();
         let Some(of) = self.devices[device].as_mut() else {
             return;
@@ -141,7 +141,7 @@ impl World<'_> {
         self.report.counts.push((at_s, kind, count));
     }
 
-    /// Those that are not up serve nobody.
+    /// Devices that are not up serve nothing.
     fn removable(&self, at: DeviceIx) -> RemovableDevice {
         match self.devices[at].as_ref() {
             Some(of) if of.state == State::Up => RemovableDevice {
@@ -157,7 +157,7 @@ impl World<'_> {
         }
     }
 
-    /// What a device that is to leave has alone moves to those that stay, the least busy first.
+    /// Moves the variants that only a device that is to leave has to devices that stay, the least busy first.
     fn empty(
         &mut self,
         from: DeviceIx,
@@ -190,7 +190,7 @@ impl World<'_> {
         here.map(|(variant, _)| *variant)
     }
 
-    /// By desired variant: devices that stay on which it is loaded.
+    /// By desired variant: the number of devices that stay and on which it is loaded.
     fn copies(&self) -> BTreeMap<VariantIx, u32> {
         let mut copies = BTreeMap::new();
         let up = self.devices.iter().flatten();

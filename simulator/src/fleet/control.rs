@@ -1,4 +1,4 @@
-//! Which variant answers a query, and the controller that runs it: the dispatcher's part.
+//! The dispatcher's part: which variant answers a query, and the controller that runs it.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use sextant_types::index::{DeviceIx, KindIx, VariantIx};
 /// Memory is counted in millions of bytes.
 const PAGE_BYTES: u64 = 1_000_000;
 
-/// A query on its way.
+/// A query that is being answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Token {
     pub(super) arrived: Nanos,
@@ -28,20 +28,20 @@ pub(super) struct Token {
     pub(super) placed: u8,
 }
 
-/// The dispatcher of a run. A model of the controller is a variant, a kind a type of device.
+/// The dispatcher of a run. The controller's variants are variants, and its kinds are types of device.
 #[derive(Debug)]
 pub(super) struct Control {
     pub(super) controller: Controller<Token>,
     pub(super) actions: Actions<Token>,
-    /// What is there, as the dispatcher and the autoscaler see it.
+    /// The state of the fleet, as the dispatcher and the autoscaler see it.
     pub(super) shown: FleetView,
-    /// Whether what is there has changed since that was shown.
+    /// Whether the state has changed since it was last shown.
     pub(super) is_stale: bool,
-    /// What is desired, as the controller was told.
+    /// The desired placement, as the controller was told.
     desired: Vec<(VariantIx, DesiredPlacement)>,
 }
 
-/// What selection asks about the load.
+/// The load, as selection asks about it.
 struct LoadView<'a> {
     controller: &'a Controller<Token>,
     now: Nanos,
@@ -97,7 +97,7 @@ impl Control {
             .on_device_down(now, device, &mut self.actions);
     }
 
-    /// Which variant answers a query of a class that came at `arrived`.
+    /// The variant that answers a query of a class that arrived at `arrived`.
     pub(super) fn choose(
         &self,
         now: Nanos,
@@ -122,7 +122,7 @@ impl Control {
         select::select(self.shown.index(of.application), &demand, &waits)
     }
 
-    /// What is desired loaded now, by variant in order.
+    /// Sets what is desired to be loaded now, by variant in order.
     pub(super) fn want(
         &mut self,
         now: Nanos,
@@ -136,19 +136,19 @@ impl Control {
         }
     }
 
-    /// Moves a variant from a device to the first of others that can take it.
+    /// Moves a variant from a device to the first of the others that can take it.
     pub(super) fn relocate(&mut self, now: Nanos, of: (VariantIx, DeviceIx), to: &[DeviceIx]) {
         self.controller.on_relocate(now, of, to, &mut self.actions);
     }
 
-    /// What is desired, as it was last told.
+    /// The desired placement, as it was last told.
     pub(super) fn desired(&self) -> &[(VariantIx, DesiredPlacement)] {
         &self.desired
     }
 }
 
-/// Every variant that some type of device runs, as the controller knows it: by what is known of it where a device of
-/// each type is up.
+/// Every variant that some type of device runs, as the controller knows it: by the facts that hold if a device of each
+/// type is up.
 fn specs(setting: &Setting, shown: &mut FleetView) -> Vec<(VariantIx, VariantSpec)> {
     let each = (0..setting.types.len()).map(|kind| ShownDevice {
         device: DeviceIx::new(kind as u32),

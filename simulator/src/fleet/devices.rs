@@ -13,18 +13,18 @@ use slots::Slots;
 pub(super) use slots::{FinishedBatch, Job};
 use watch::Watch;
 
-/// Where a device is in its life.
+/// The stage of a device's life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
-    /// Ordered, and not there yet.
+    /// It is ordered, and not up yet.
     Starting,
     /// Takes work.
     Up,
-    /// Ends what it has, and goes.
+    /// It finishes its work, and then goes.
     Draining,
 }
 
-/// What there is of a variant on a device.
+/// The state of a variant on a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Residency {
     Loading,
@@ -36,20 +36,20 @@ pub(super) enum Residency {
 pub(super) struct Device {
     pub(super) kind: usize,
     pub(super) state: State,
-    /// Tells it from those that had its number before.
+    /// Distinguishes it from earlier devices with its number.
     pub(super) life: u64,
     pub(super) since: Nanos,
     pub(super) held: BTreeMap<VariantIx, Residency>,
     pub(super) slots: Slots,
-    /// When the slots are looked at next, as it was scheduled last.
+    /// When the slots must be looked at next, as last scheduled.
     pub(super) next: Nanos,
     pub(super) watch: Watch,
     loader_free_at: Nanos,
-    /// When it was measured last.
+    /// When it was last measured.
     measured: Nanos,
-    /// Share of the last look in which it was busy, 0 to 1.
+    /// The share of the time since the last look in which it was busy, 0 to 1.
     pub(super) busy_share: f64,
-    /// Whether what it has alone moves to others, so that it may go.
+    /// Whether its variants move to others, so that it may go.
     pub(super) emptying: bool,
 }
 
@@ -71,15 +71,16 @@ impl Device {
         }
     }
 
-    /// A load that may start at `earliest` and takes so long: when it starts, and it ends after that.
+    /// Schedules a load that may start at `earliest` and takes `takes`. Returns when it starts; it ends that much
+    /// later.
     pub(super) fn load(&mut self, earliest: Nanos, takes: Nanos) -> Nanos {
         let start = earliest.max(self.loader_free_at);
         self.loader_free_at = start.saturating_add(takes);
         start
     }
 
-    /// Measures how busy it was since the last time, and what condition its variants are in; answers
-    /// those whose condition has changed.
+    /// Measures how busy it was since the last time, and the condition of its variants. Returns the variants whose
+    /// condition has changed.
     pub(super) fn look(&mut self, now: Nanos) -> Vec<VariantIx> {
         let whole = (now - self.measured).max(1) as f64 * f64::from(self.slots.count());
         self.measured = now;

@@ -12,19 +12,19 @@ use crate::{Error, Record, parallel};
 pub struct Experiment {
     /// Its name.
     pub name: String,
-    /// What it shows, in a line.
+    /// What it shows, in one line.
     pub title: String,
     /// Where it was published.
     pub source: String,
-    /// Policies that are compared when nobody says otherwise.
+    /// Policies that are compared by default.
     pub policies: Vec<Policy>,
-    /// Seeds when nobody says otherwise.
+    /// The default number of seeds.
     pub seeds: u64,
     /// The settings, in the order of the report.
     pub cells: Vec<Cell>,
-    /// Those of the reduced version.
+    /// The settings of the reduced version.
     pub quick: Vec<Cell>,
-    /// Its seeds.
+    /// The number of seeds of the reduced version.
     pub quick_seeds: u64,
 }
 
@@ -33,13 +33,13 @@ pub struct Experiment {
 pub struct Cell {
     /// Its name.
     pub name: String,
-    /// What the baselines are pinned to, for the name of a figure.
+    /// What the baselines are pinned to, as part of the name of a figure.
     pub baseline: Option<String>,
-    /// What is played.
+    /// The setting that is run.
     pub setting: Setting,
 }
 
-/// What of an experiment to run, and how.
+/// Which parts of an experiment to run, and how.
 #[derive(Debug, Clone)]
 pub struct Plan<P = Policy> {
     /// Policies; empty for the experiment's own choice.
@@ -48,9 +48,9 @@ pub struct Plan<P = Policy> {
     pub seeds: u64,
     /// Names of the cells; empty for all.
     pub cells: Vec<String>,
-    /// The reduced version.
+    /// Whether to run the reduced version.
     pub quick: bool,
-    /// Runs at the same time; 0 for one per core, or for one where time is measured.
+    /// Runs at the same time; 0 for one per core, or for one run if time is measured.
     pub threads: usize,
 }
 
@@ -71,7 +71,7 @@ impl<P> Default for Plan<P> {
 // === impl Experiment ===
 
 impl Experiment {
-    /// Whether a file's text says that it holds such an experiment.
+    /// Whether a file's text contains an experiment of this kind.
     pub fn is_in(text: &str) -> bool {
         let table = text.parse::<toml::Table>().unwrap_or_default();
         table.get("kind").and_then(toml::Value::as_str) == Some("fleet")
@@ -80,7 +80,7 @@ impl Experiment {
     /// Reads a user's experiment. Paths are relative to the file's folder.
     ///
     /// # Errors
-    /// When a file cannot be read or a setting makes no sense; the message names the file and the cell.
+    /// If a file cannot be read or a setting is invalid. The message names the file and the cell.
     pub fn load(path: &Path) -> Result<Self, Error> {
         let file = path.display().to_string();
         match std::fs::read_to_string(path) {
@@ -98,11 +98,11 @@ impl Experiment {
     }
 }
 
-/// Runs what `plan` says; `on` hears how many of how many runs have ended. Returns the figures of each
-/// seed and their means, cell by cell and policy by policy, and after each cell how ours compares.
+/// Runs what `plan` says. `on` is called with the number of finished runs and the total. Returns the figures of each
+/// seed and their means, cell by cell and policy by policy, and after each cell how our policy compares.
 ///
 /// # Errors
-/// When the plan names a cell that there is not, or a setting makes no sense.
+/// If the plan names a cell that does not exist, or a setting is invalid.
 pub fn play(
     experiment: &Experiment,
     plan: &Plan,
@@ -200,7 +200,7 @@ impl Plan {
     }
 }
 
-/// Which runs figures are of: experiment, cell, policy, seed.
+/// The run to which figures belong: experiment, cell, policy, seed.
 struct Label<'a>(&'a str, &'a str, Policy, Option<u64>);
 
 impl Label<'_> {
@@ -218,8 +218,8 @@ impl Label<'_> {
     }
 }
 
-/// How each policy compares with the others, by means: above 1 it is cheaper, violates less, answers
-/// more. Without a violation it counts as half of one query.
+/// How each policy compares with the others, by means. Above 1 it is cheaper, violates less or answers more. A mean
+/// without violations counts as half of one query.
 fn compare(experiment: &str, cell: &Cell, policies: &[Policy], means: &[Record]) -> Vec<Record> {
     let value = |policy: Policy, metric: &str| {
         let is = |it: &&Record| it.policy.as_deref() == Some(policy.name()) && it.metric == metric;

@@ -1,7 +1,7 @@
-//! From a file to the cells of an experiment.
+//! Reads the cells of an experiment from a file.
 //!
-//! Each `[[cell]]` is laid over the rest of the file: its keys replace those of the file, tables key by
-//! key, lists as a whole. Without cells the file is the only one. `docs/simulator.md` lists the keys.
+//! Each `[[cell]]` is laid over the rest of the file: its keys replace those of the file, tables key by key and lists
+//! as a whole. If there are no cells, the file is the only cell. `docs/simulator.md` lists the keys.
 
 mod rates;
 mod resources;
@@ -21,7 +21,7 @@ use crate::{Error, Jitter, workload::Gaps};
 use rates::{LoadFile, RateFile};
 use resources::ResourcesFile;
 
-/// Keys of a file that are not of its cells.
+/// Keys of a file that do not belong to its cells.
 #[derive(Deserialize)]
 struct File {
     name: String,
@@ -66,7 +66,7 @@ struct CellFile {
     #[serde(default)]
     scaling: ScalingFile,
     device: Vec<DeviceFile>,
-    /// A CSV file of variants, beside those of the applications.
+    /// A CSV file of variants, in addition to those of the applications.
     #[serde(default)]
     variants: Option<String>,
     #[serde(default)]
@@ -117,7 +117,7 @@ struct ApplicationFile {
     pinned: Option<String>,
     #[serde(default)]
     resources: ResourcesFile,
-    /// Its variants say what dominates them.
+    /// Whether its variants say what dominates them.
     #[serde(default)]
     marked: bool,
     #[serde(default)]
@@ -138,10 +138,10 @@ struct ClassFile {
     max_cost_per_1k_usd: Option<f64>,
     #[serde(default)]
     prefer: Option<Prefer>,
-    /// Of the load's rate, in place of a rate of its own.
+    /// The share of the load's rate, instead of a rate of its own.
     #[serde(default)]
     share: Option<f64>,
-    /// Shape of gamma gaps; Poisson without it.
+    /// Shape of gamma gaps; Poisson if it is missing.
     #[serde(default)]
     shape: Option<f64>,
     #[serde(default)]

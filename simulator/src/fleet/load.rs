@@ -1,4 +1,4 @@
-//! Where queries come from: one stream for each class, or a recording.
+//! The source of queries: one stream for each class, or a recording.
 
 use std::sync::Arc;
 

@@ -1,25 +1,24 @@
-//! What the queries of a run would keep busy, by calculation: beside it stands what a policy had.
+//! The devices that the queries of a run would keep busy, by calculation, for comparison with what a policy had.
 //!
 //! A query needs `1 / rps` seconds of a device that answers `rps` a second in time and runs nothing else
-//! (`sextant_scaling::rate_in_time`), of the type and by the variant with which that costs least.
-//! That would be enough if devices were always full: there is no margin for chance in it, and parts of
-//! devices count.
+//! (`sextant_scaling::rate_in_time`), of the type and with the variant for which that costs least. This would suffice
+//! if devices were always full: there is no margin for chance in it, and parts of devices count.
 
 use super::{Report, Setting};
 
 /// Time between two looks at the rates, s.
 const STEP_S: f64 = 1.0;
 
-/// What was needed over the measured time.
+/// The need over the measured time.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(super) struct Need {
     /// Price of the device time, US dollars.
     pub(super) cost_usd: f64,
-    /// Share of the time in which all devices together cost less than what was needed, percent.
+    /// The share of the time in which all devices together cost less than the need, percent.
     pub(super) below_percent: f64,
 }
 
-/// What was needed; `None` of recorded queries, which have no rates, and where nothing answers a class.
+/// The need; `None` for recorded queries, which have no rates, and if nothing answers a class.
 pub(super) fn need(setting: &Setting, report: &Report) -> Option<Need> {
     if setting.recorded.is_some() {
         return None;
@@ -46,7 +45,7 @@ pub(super) fn need(setting: &Setting, report: &Report) -> Option<Need> {
     (need.cost_usd > 0.0).then_some(need)
 }
 
-/// What a query a second of a class costs least in full batches, US dollars an hour.
+/// The least cost of one query a second of a class in full batches, US dollars an hour.
 fn cheapest_usd(setting: &Setting, class: usize) -> Option<f64> {
     let of = &setting.classes[class];
     let good = setting.variants.numbered().filter(|(_, variant)| {

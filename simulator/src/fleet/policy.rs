@@ -1,4 +1,4 @@
-//! Who decides about devices and variants, by name.
+//! The policies that decide about devices and variants, by name.
 
 use std::{fmt, str::FromStr};
 
@@ -10,14 +10,13 @@ use sextant_scaling::autoscale;
 pub enum Policy {
     /// The autoscaler of the live service with one of its planners.
     Scaler(scaling::Policy),
-    /// The baseline of INFaaS (section 6): a fixed number of devices, one variant for each application,
-    /// loaded before the first query.
+    /// The baseline of INFaaS (section 6) with a fixed number of devices and one variant for each application, loaded
+    /// before the first query.
     ClipperPlus,
-    /// The other one: one variant for each application, of which as many instances run as load asks
-    /// for.
+    /// The other baseline: one variant for each application, with as many instances as its load requires.
     SagemakerPlus,
-    /// One variant for each application, loaded on all devices of its type, of which there are as many as
-    /// a rule about replicas says.
+    /// One variant for each application, loaded on all devices of its type. A rule about replicas sets the number of
+    /// devices.
     Replicas(autoscale::Policy),
 }
 
@@ -28,7 +27,7 @@ pub struct UnknownPolicy(String);
 // === impl Policy ===
 
 impl Policy {
-    /// All of them.
+    /// All policies.
     pub const ALL: [Self; 9] = [
         Self::Scaler(scaling::Policy::Sextant),
         Self::Scaler(scaling::Policy::Infaas),
@@ -41,13 +40,13 @@ impl Policy {
         Self::Replicas(autoscale::Policy::KedaQueue),
     ];
 
-    /// Those that a service may have.
+    /// The policies that a service may have.
     pub const OF_SERVICE: [Self; 2] = [
         Self::Scaler(scaling::Policy::Sextant),
         Self::Scaler(scaling::Policy::Ilp),
     ];
 
-    /// Ours.
+    /// Our policy.
     pub const SEXTANT: Self = Self::Scaler(scaling::Policy::Sextant);
 
     /// Its name in files and reports.
@@ -70,7 +69,7 @@ impl Policy {
         matches!(self, Self::ClipperPlus | Self::SagemakerPlus)
     }
 
-    /// Who plans; nobody where no plan is made.
+    /// The planner; `None` if no plan is made.
     pub(super) fn planner(self) -> Option<scaling::Policy> {
         match self {
             Self::Scaler(policy) => Some(policy),

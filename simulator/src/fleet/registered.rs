@@ -1,5 +1,5 @@
 //! The variants and device types of a run as a registry has them, and the fleet of a run as the metadata store shows
-//! it: what the live system's picture is made of.
+//! it. The live system's picture is made from these.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -13,10 +13,10 @@ use sextant_types::{
 
 use super::{Setting, Variant, setting};
 
-/// See the module.
+/// The registrations of a run; see the module.
 #[derive(Debug)]
 pub(super) struct Registrations {
-    /// By position; whatever their names are, they sort as they are numbered.
+    /// By position. Whatever their names are, they sort by their numbers.
     pub(super) applications: IndexVec<ApplicationIx, ApplicationId>,
     pub(super) variants: IndexVec<VariantIx, Arc<sextant_types::Variant>>,
     /// By position.
@@ -52,7 +52,7 @@ impl Registrations {
     }
 }
 
-/// Says of each variant what dominates it: as the registry has said, or else by its rule.
+/// Sets for each variant what dominates it: as the file says, or else by the registry's rule.
 fn mark(setting: &Setting, variants: &mut [sextant_types::Variant]) {
     for (at, of) in setting.applications.numbered() {
         let members = setting.variants.numbered();
@@ -76,7 +76,7 @@ fn mark(setting: &Setting, variants: &mut [sextant_types::Variant]) {
     }
 }
 
-/// Numbers as names that sort alike.
+/// A number as a name that sorts as the number does.
 pub(super) fn name<N: std::str::FromStr>(prefix: &str, number: u32) -> N
 where
     N::Err: std::fmt::Debug,
@@ -86,7 +86,7 @@ where
         .expect("letters, a dash and digits obey the rule")
 }
 
-/// Types run a variant if they have its engine: one that runs on other types has another engine.
+/// A type runs a variant if it has the variant's engine. A variant that runs on other types has another engine.
 fn engine(of: &Variant) -> EngineName {
     let on = of.on.iter().map(|on| if on.is_some() { '1' } else { '0' });
     EngineName(format!(
@@ -168,7 +168,7 @@ fn variant(
     variant
 }
 
-/// A model's number among those of its application. Variants of which nothing is said are of one.
+/// The id of a variant's model in its application. Variants without a given model belong to one.
 fn model_id(setting: &Setting, of: &Variant, model: Option<&str>) -> ModelId {
     let application = of.application;
     let same = |it: &&Variant| it.application == application;
@@ -183,7 +183,7 @@ fn model_id(setting: &Setting, of: &Variant, model: Option<&str>) -> ModelId {
     ModelId::new(text).expect("letters, dashes and digits obey the rule")
 }
 
-/// Of variants that share their weights the same.
+/// The artefact. It is the same for variants that share their weights.
 fn artefact(of: &Variant, at: VariantIx) -> Digest {
     of.registered.artefact.unwrap_or_else(|| {
         let mut bytes = [0; 32];
@@ -223,7 +223,7 @@ fn resources(setting: &Setting, application: ApplicationIx) -> Resources {
     }
 }
 
-/// What was measured on a type, or the run times there as if that had been.
+/// The measurement on a type, or the run times there as if they had been measured.
 fn profile(of: &Variant, kind: usize) -> Option<Profile> {
     let table = of.on.get(kind)?.as_ref()?;
     let measured = of.registered.measured.get(kind).and_then(Option::as_ref);
@@ -254,7 +254,7 @@ fn profile(of: &Variant, kind: usize) -> Option<Profile> {
     })
 }
 
-/// The profile of what runs nowhere.
+/// The profile of a variant that runs nowhere.
 fn nothing() -> Profile {
     Profile {
         load_ms: 0.0,
@@ -276,7 +276,7 @@ fn most_rows(of: &Variant) -> u32 {
     rows.max().unwrap_or(1)
 }
 
-/// Million bytes in bytes.
+/// Converts million bytes to bytes.
 fn bytes(mb: u32) -> u64 {
     u64::from(mb) * 1_000_000
 }

@@ -1,15 +1,14 @@
 //! Rules about replicas (`hpa`, `kpa`, `keda-queue`) that decide how many devices there are.
 //!
-//! A type of device is what they call a deployment, its devices are the replicas: each has all the variants
-//! that are pinned to run on the type. What the rules read is put in terms of a device, as a request
-//! that shares a batch occupies less than the whole of one:
+//! A type of device is a deployment in their terms, and its devices are the replicas: each has all the variants that
+//! are pinned to run on the type. The inputs of the rules are expressed per device, because a request that shares a
+//! batch occupies less than a whole device:
 //!
-//! - `hpa`: how busy the queries of the last 20 s would keep devices with the largest batches that are in
-//!   time;
-//! - `kpa`: queries inside, over those that a device works on at the same time in such batches;
-//! - `keda-queue`: queries that wait for a device.
+//! - `hpa`: the utilisation that the queries of the last 20 s would cause with the largest batches that are in time;
+//! - `kpa`: the number of concurrent queries, over those that a device works on at the same time in such batches;
+//! - `keda-queue`: the number of queries that wait for a device.
 //!
-//! Types on which nothing is pinned have as few devices as there may be.
+//! Types to which nothing is pinned have the least number of devices.
 
 use sextant_scaling::{
     autoscale,
@@ -21,35 +20,35 @@ use super::{Setting, variants::Presences};
 /// Time of a device is counted in thousandths of a second.
 const COUNTED_S: f64 = 0.001;
 
-/// Queries of a class since the last tick, and those that are inside now.
+/// Queries of a class since the last tick, and concurrent queries now.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Traffic {
-    /// They came since the last reading.
+    /// Queries that came since the last reading.
     pub(super) arrived: f64,
-    /// Inside now, and waiting of these.
+    /// Concurrent queries now, and those of them that wait.
     pub(super) inside: u64,
     pub(super) waiting: u64,
-    /// Inside, as a mean since the last reading.
+    /// Mean number of concurrent queries since the last reading.
     pub(super) mean_inside: f64,
 }
 
-/// See the module.
+/// Decides by a rule about replicas; see the module.
 #[derive(Debug)]
 pub(super) struct Replicas {
     rule: Box<dyn Autoscaler>,
-    /// By class: where its queries run; `None` where nothing answers them.
+    /// By class: where its queries run; `None` if nothing answers them.
     runs: Vec<Option<Runs>>,
     /// Types that have something to run.
     jobs: Vec<Job>,
 }
 
-/// What a query of a class is to a device.
+/// The load that a query of a class puts on a device.
 #[derive(Debug, Clone, Copy)]
 struct Runs {
     kind: usize,
     /// Time of a device that it takes, s.
     seconds: f64,
-    /// How many a device works on at the same time.
+    /// The number of queries that a device works on at the same time.
     together: f64,
 }
 
@@ -93,7 +92,7 @@ impl Replicas {
         }
     }
 
-    /// A tick has ended: what came in it, by class.
+    /// A tick has ended. `traffic` is its traffic, by class.
     pub(super) fn observe(&mut self, traffic: &[Traffic]) {
         for job in &mut self.jobs {
             let of = self.runs.iter().zip(traffic);
@@ -111,7 +110,7 @@ impl Replicas {
         }
     }
 
-    /// What is desired at `now_s`, by type.
+    /// The desired number of devices at `now_s`, by type.
     pub(super) fn decide(
         &mut self,
         now_s: u32,
@@ -162,7 +161,7 @@ fn runs(setting: &Setting, class: usize) -> Option<Runs> {
     Some(Runs {
         kind,
         seconds: 1.0 / rps,
-        // As many as come while a batch of them runs.
+        // The number that arrive while a batch of them runs.
         together: (rps * run_ms(rows.unwrap_or(1)) / 1000.0).max(1.0),
     })
 }

@@ -1,4 +1,4 @@
-//! What a run tells.
+//! The report of a run.
 
 use std::{cmp::Ordering, collections::VecDeque};
 
@@ -6,39 +6,38 @@ use sextant_types::index::{IndexVec, VariantIx};
 
 use super::{Setting, need::need};
 
-/// Length of the time in which turns are counted, s.
+/// The length of time in which reversals are counted, s.
 const TURNS_S: f64 = 600.0;
 
-/// A run's figures. Queries count that came in the measured time, whenever they ended; costs are of that
-/// time.
+/// A run's figures. Queries that came in the measured time count, whenever they ended. Costs are those of that time.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Report {
     /// By class of queries.
     pub classes: Vec<QueryCounts>,
     /// By type: device hours that are paid for.
     pub device_hours: Vec<f64>,
-    /// What those cost, US dollars.
+    /// The cost of these, US dollars.
     pub cost_usd: f64,
     /// Length of the measured time, s.
     pub seconds: f64,
-    /// Changes of the number of devices that start, are up and stay: when, s from the beginning of the
-    /// run, which type, how many then.
+    /// Changes of the number of devices that start, are up and stay: the time, s from the beginning of the run, the
+    /// type, and the new number.
     pub counts: Vec<(f64, usize, u32)>,
-    /// When a variant on a device became interfered, s from the beginning of the run: the type of the
-    /// device, the variant.
+    /// When a variant on a device became interfered, s from the beginning of the run, with the type of the device and
+    /// the variant.
     pub interfered: Vec<(f64, usize, VariantIx)>,
-    /// Queries in the run, those before the measured time included.
+    /// Queries in the run, including those before the measured time.
     pub simulated: u64,
-    /// By variant: answers.
+    /// By variant: the number of answers.
     pub answers: IndexVec<VariantIx, u64>,
     /// Loads that ended well, in the whole run.
     pub loads: u64,
 }
 
-/// What became of queries.
+/// The outcomes of queries.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct QueryCounts {
-    /// They came.
+    /// Queries that came.
     pub sent: u64,
     /// Answered in time.
     pub in_time: u64,
@@ -66,8 +65,8 @@ impl Report {
         total
     }
 
-    /// Most turns of the number of devices of any type within ten minutes: how often among the changes of
-    /// such a time one is against the one before it. What is there when the run begins is no change.
+    /// The most reversals of the number of devices of any type within ten minutes: how many changes in such a time go
+    /// against the change before. The devices that are present when the run begins are not a change.
     pub fn reversals_in_ten_minutes(&self) -> u32 {
         let types = self.counts.iter().map(|(_, kind, _)| kind + 1).max();
         let turns = (0..types.unwrap_or(0)).map(|kind| self.turns(kind));
@@ -105,8 +104,8 @@ impl Report {
         known.map_or(0, |(_, _, count)| *count)
     }
 
-    /// When a variant was first interfered, and when there were first more devices of a type than at the
-    /// beginning of the measured time, s from then.
+    /// When a variant was first interfered, and when there were first more devices of a type than at the beginning of
+    /// the measured time, s from that beginning.
     fn firsts(&self, setting: &Setting) -> Vec<(String, f64)> {
         let from = setting.warm_up_s;
         let later = |at_s: &f64| *at_s > from;
@@ -175,7 +174,7 @@ impl Report {
 }
 
 impl QueryCounts {
-    /// Queries that have ended, however.
+    /// The number of queries that have ended, in any way.
     pub fn ended(&self) -> u64 {
         self.in_time + self.late + self.refused
     }

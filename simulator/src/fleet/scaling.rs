@@ -1,4 +1,4 @@
-//! The autoscaler of a run: what a dispatcher would have counted goes in, what is desired comes out.
+//! The autoscaler of a run. Its input is what a dispatcher would have counted; its output is what is desired.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ use super::{
     variants::Presences,
 };
 
-/// See the module.
+/// The autoscaler of a run; see the module.
 #[derive(Debug)]
 pub(super) struct Autoscaler {
     policy: Policy,
@@ -25,19 +25,19 @@ pub(super) struct Autoscaler {
     loads: Vec<Load>,
 }
 
-/// Who decides how many devices there are.
+/// What decides how many devices there are.
 #[derive(Debug)]
 enum Decider {
-    /// Nobody: everything stays as it is.
+    /// Nothing: the fleet stays as it is.
     Nobody,
     Scaler(Box<Scaler>),
     Replicas(Replicas),
 }
 
-/// What is desired.
+/// The desired state.
 #[derive(Debug, Default)]
 pub(super) struct Look {
-    /// By type: how many devices.
+    /// By type: the number of devices.
     pub(super) devices: Vec<u32>,
     /// By variant in order.
     pub(super) variants: Vec<(VariantIx, DesiredPlacement)>,
@@ -83,7 +83,7 @@ impl Autoscaler {
         matches!(self.decides, Decider::Replicas(_)) && now_ms > 0 && is_tick
     }
 
-    /// What came in the tick that ends now, by class.
+    /// The traffic of the tick that ends now, by class.
     pub(super) fn on_traffic(&mut self, traffic: &[Traffic]) {
         if let Decider::Replicas(replicas) = &mut self.decides {
             replicas.observe(traffic);
@@ -129,7 +129,7 @@ impl Autoscaler {
     }
 }
 
-/// Variants that are pinned to applications, everywhere, the smallest first.
+/// The variants that are pinned to applications, desired everywhere, the smallest first.
 fn preloaded(setting: &Setting) -> Vec<(VariantIx, DesiredPlacement)> {
     let pinned = setting.applications.iter().filter_map(|of| of.pinned);
     let sized = pinned.map(|at| (setting.variants[at].memory_mb, at));

@@ -1,4 +1,4 @@
-//! What a run is made of: types of devices, applications with their variants, queries.
+//! The parts of a run: types of devices, applications with their variants, queries.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -25,12 +25,12 @@ pub struct Setting {
     pub applications: IndexVec<ApplicationIx, Application>,
     /// Variants of all applications.
     pub variants: IndexVec<VariantIx, Variant>,
-    /// What is asked for.
+    /// The demand.
     pub classes: Vec<Class>,
-    /// Recorded queries in place of the classes' rates; their models are names of applications, and a
-    /// query is of the first class of its application.
+    /// Recorded queries in place of the classes' rates. Their models are names of applications, and a query belongs to
+    /// the first class of its application.
     pub recorded: Option<Arc<Trace>>,
-    /// What the autoscaler is told.
+    /// The settings of the autoscaler.
     pub scaling: Scaling,
     /// How run times scatter.
     pub jitter: Jitter,
@@ -38,7 +38,7 @@ pub struct Setting {
     pub warm_up_s: f64,
     /// Time after it in which queries and costs count, s.
     pub measured_s: f64,
-    /// Of queries and run times.
+    /// The seed of queries and run times.
     pub seed: u64,
 }
 
@@ -51,34 +51,34 @@ pub struct DeviceType {
     pub price_per_hour_usd: f64,
     /// Slots, at least 1; a batch occupies as many as its variant says.
     pub slots: u16,
-    /// By the number of variants that run on one at the same time: how many times as long their batches
-    /// take then, each at least 1; the last counts for more variants, none for no interference.
+    /// By the number of variants that run on one at the same time: the factor by which their batches then take longer,
+    /// each at least 1. The last counts for more variants. An empty list means no interference.
     pub slowdown: Vec<f64>,
     /// Memory for variants, million bytes.
     pub memory_mb: u32,
-    /// Time from its order until it takes work, s.
+    /// Time from the order until the device takes work, s.
     pub start_s: f64,
-    /// Fewest.
+    /// The fewest devices.
     pub least: u32,
-    /// Most.
+    /// The most devices.
     pub most: u32,
-    /// How many are up when the run begins.
+    /// The number that are up when the run begins.
     pub initial: u32,
-    /// How many there are under a policy for which their number is fixed, by the policy's name.
+    /// The number under a policy for which it is fixed, by the policy's name.
     pub fixed: BTreeMap<String, u32>,
 }
 
-/// Something that queries ask for.
+/// The application that queries ask.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Application {
     /// Its name.
     pub name: String,
-    /// Position in [`Setting::variants`]: answers all its queries under policies that pin; without it
-    /// the variant whose queries cost least at full batches of those that meet all targets.
+    /// The position in [`Setting::variants`] of the variant that answers all its queries under policies that pin. If it
+    /// is missing, the variant whose queries cost least at full batches, of those that meet all targets.
     pub pinned: Option<VariantIx>,
     /// What it may use of the fleet.
     pub tenant: Tenant,
-    /// Whether its variants say what dominates them, as a registry has it; else the registry's rule says it.
+    /// Whether its variants say what dominates them, as a registry does. Otherwise the registry's rule determines it.
     pub is_marked: bool,
 }
 
@@ -102,9 +102,9 @@ pub struct Variant {
     pub name: String,
     /// Position of its application.
     pub application: ApplicationIx,
-    /// How good it is, larger is better, in any unit that all variants of the application share.
+    /// Its accuracy, larger is better, in any unit that all variants of the application share.
     pub accuracy: f64,
-    /// Whether that is agreement with an uploaded file: no least accuracy is met by it.
+    /// Whether that is agreement with an uploaded file, which meets no least accuracy.
     pub agreement: bool,
     /// Memory that it takes, million bytes.
     pub memory_mb: u32,
@@ -112,27 +112,26 @@ pub struct Variant {
     pub load_ms: f64,
     /// Slots that a batch of it occupies.
     pub slots: u16,
-    /// By type of device: run times by rows; `None` where it cannot run. The table's length is the
-    /// largest batch.
+    /// By type of device: run times by rows; `None` if it cannot run there. The table's length is the largest batch.
     pub on: Vec<Option<Arc<LatencyTable>>>,
-    /// What a registry knows of it beside that.
+    /// What a registry knows of it in addition.
     pub registered: Entry,
 }
 
-/// What a registry knows of a variant beside how fast and how good it is.
+/// What a registry knows of a variant in addition to its speed and accuracy.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Entry {
-    /// Its model; `None`: the one of all variants of the application of which none is said.
+    /// Its model; `None`: the model of all variants of the application that name none.
     pub model: Option<String>,
-    /// Its engine. Those that run it on other types of devices count as others.
+    /// Its engine. Engines that run it on other types of devices count as different ones.
     pub engine: String,
-    /// Its number format; the most accurate in single precision stands for the file as it was uploaded.
+    /// Its number format. The most accurate variant in single precision stands for the uploaded file.
     pub precision: Precision,
-    /// Its file: variants that have file, engine and number format in common hold their weights once.
+    /// Its file. Variants with the same file, engine and number format hold their weights once.
     pub artefact: Option<Digest>,
-    /// Bytes of the weights, of those that it takes.
+    /// Bytes of the weights, out of the bytes that it takes.
     pub weights_bytes: u64,
-    /// Bytes that it takes, to the byte; `None`: [`Variant::memory_mb`].
+    /// Bytes that it takes, exactly; `None`: [`Variant::memory_mb`].
     pub peak_memory_bytes: Option<u64>,
     /// The measured accuracy, of which [`Variant::accuracy`] is the lower end; `None`: the same.
     pub value: Option<f64>,
@@ -142,11 +141,11 @@ pub struct Entry {
     pub measured_on: Option<usize>,
     /// Whether it answers one query at a time.
     pub apart: bool,
-    /// By type of device: what was measured there; where nothing was, the run times count.
+    /// By type of device: the measurement there. Without a measurement, the run times count.
     pub measured: Vec<Option<Measurement>>,
 }
 
-/// What was measured of a variant on a type of device.
+/// The measurement of a variant on a type of device.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Measurement {
     /// In increasing order of size, never empty.
@@ -180,38 +179,38 @@ impl Default for Entry {
 pub struct Class {
     /// Position of the application.
     pub application: ApplicationIx,
-    /// Time within which an answer counts, ms; `None` for any.
+    /// Time within which an answer counts, ms; `None` for no limit.
     pub latency_ms: Option<f64>,
-    /// Least accuracy; `None` for any.
+    /// Least accuracy; `None` for no limit.
     pub min_accuracy: Option<f64>,
-    /// Least share of the accuracy of the file as it was uploaded; `None` for any.
+    /// Least share of the accuracy of the uploaded file; `None` for no limit.
     pub min_relative_accuracy: Option<f64>,
-    /// Most that a thousand queries may cost at full batches, US dollars; `None` for any price.
+    /// The most that a thousand queries may cost at full batches, US dollars; `None` for no limit.
     pub max_cost_per_1k_usd: Option<f64>,
     /// Which of the variants that meet all of that answers.
     pub prefer: Option<Prefer>,
-    /// How many come.
+    /// The rate of queries.
     pub rate: Rate,
-    /// How they are spread.
+    /// The distribution of the gaps between queries.
     pub gaps: Gaps,
 }
 
-/// What the autoscaler is told; the defaults are those of the live service.
+/// The settings of the autoscaler. The defaults are those of the live service.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Scaling {
-    /// How long devices stay that are not planned for any more, ms.
+    /// How long devices stay that are no longer planned for, ms.
     pub hold_ms: u64,
-    /// How long variants stay that are not planned for any more, ms.
+    /// How long variants stay that are no longer planned for, ms.
     pub variant_hold_ms: u64,
-    /// What nobody asked for in so long needs no device, ms.
+    /// A need without queries for this long needs no device, ms.
     pub idle_ms: u64,
-    /// Longest that the first query after a pause may wait for a start and a load, s.
+    /// The longest that the first query after a pause may wait for a start and a load, s.
     pub cold_start_s: Option<f64>,
-    /// What is loaded, not desired and unused for so long may be unloaded, ms.
+    /// A variant that is loaded, not desired and unused for this long may be unloaded, ms.
     pub idle_unload_ms: u64,
     /// Share of each device's memory that is filled before anybody asks, 0 to 1.
     pub warm_memory_share: f64,
-    /// Most that all devices may cost, US dollars an hour.
+    /// The most that all devices together may cost, US dollars an hour.
     pub budget_per_hour_usd: Option<f64>,
 }
 
@@ -232,8 +231,8 @@ impl Default for Scaling {
 // === impl Setting ===
 
 impl Setting {
-    /// The setting as it is under a policy: devices that are fixed there, and one variant for each
-    /// application where it pins.
+    /// The setting under a policy: with the numbers of devices that are fixed there, and one variant for each
+    /// application if the policy pins.
     pub(super) fn under(&self, policy: Policy) -> Result<Self, Error> {
         let mut setting = self.clone();
         for of in &mut setting.types {
@@ -274,8 +273,8 @@ impl Setting {
         Some((latency, (slots / f64::from(of.slots.max(1))).max(1.0)))
     }
 
-    /// Price of a thousand queries at full batches on a type of device, US dollars; as the registration
-    /// prices a variant.
+    /// Price of a thousand queries at full batches on a type of device, US dollars, computed as the registration prices
+    /// a variant.
     pub(super) fn cost_per_1k_usd(&self, variant: &Variant, device: usize) -> Option<f64> {
         let latency = variant.on.get(device)?.as_ref()?;
         let rate = |rows: u32| f64::from(rows) / (latency.of(rows).max(1) as f64 / 1e9);
@@ -317,7 +316,7 @@ impl Setting {
         })
     }
 
-    /// Whether a variant meets all targets of its application's classes somewhere.
+    /// Whether a variant meets all targets of its application's classes on some type.
     fn meets_all(&self, at: VariantIx) -> bool {
         let variant = &self.variants[at];
         let mut classes = self.classes.iter();

@@ -1,5 +1,5 @@
-//! The fleet of a run as the live system would see it: the metadata store's view of it, and the picture that comes of
-//! that ([`sextant_picture`]). Selection and planner of the simulator decide by it and by nothing else.
+//! The fleet of a run as the live system would see it: the metadata store's view of it, and the picture that is made
+//! from that ([`sextant_picture`]). Selection and planner of the simulator decide only by this.
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
@@ -24,13 +24,13 @@ pub struct ShownDevice {
     pub device: DeviceIx,
     /// Position of its type.
     pub kind: usize,
-    /// Share of the time in which it was busy, 0 to 1.
+    /// Share of the time for which it was busy, 0 to 1.
     pub busy_share: f64,
-    /// What it has or loads.
+    /// The variants that it has or loads.
     pub variants: Vec<(VariantIx, InstanceState)>,
 }
 
-/// See the module.
+/// The visible state of the fleet; see the module.
 pub struct FleetView {
     registered: Registrations,
     view: View,
@@ -38,9 +38,9 @@ pub struct FleetView {
     facts: BTreeMap<DeviceTypeName, Arc<DeviceType>>,
     slowdowns: Slowdowns,
     snapshot: Snapshot,
-    /// The devices that were shown last.
+    /// The devices that were last shown.
     devices: Vec<ShownDevice>,
-    /// What may answer an application of which no variant is published.
+    /// The empty index of an application without a published variant.
     nothing: Index,
 }
 
@@ -53,7 +53,7 @@ impl fmt::Debug for FleetView {
 // === impl ShownDevice ===
 
 impl ShownDevice {
-    /// Whether another one differs in nothing but how busy it is.
+    /// Whether another device differs only in how busy it is.
     fn is_like(&self, other: &Self) -> bool {
         let what = |seen: &Self| (seen.device, seen.kind);
         what(self) == what(other) && self.variants == other.variants
@@ -63,7 +63,7 @@ impl ShownDevice {
 // === impl FleetView ===
 
 impl FleetView {
-    /// Of a setting of which no device is up.
+    /// Makes the state of a setting in which no device is up.
     pub fn new(setting: &Setting) -> Self {
         let registered = Registrations::of(setting);
         let mut interner = Interner::default();
@@ -97,24 +97,24 @@ impl FleetView {
         shown
     }
 
-    /// These devices and no others take work now.
+    /// Sets the devices that take work now.
     pub fn show(&mut self, devices: Vec<ShownDevice>) {
         let is_same = self.devices.len() == devices.len()
             && (self.devices.iter().zip(&devices)).all(|(one, other)| one.is_like(other));
         self.devices = devices;
-        // How busy they are is nothing that selection goes by.
+        // Selection does not depend on how busy they are.
         match is_same {
             true => self.measure(),
             false => self.rebuild(),
         }
     }
 
-    /// What may answer an application now.
+    /// The entries that may answer an application now.
     pub fn entries(&self, application: ApplicationIx) -> &[Entry] {
         self.index(application).entries()
     }
 
-    /// What the planner decides by, when so much of each class is expected.
+    /// The picture for the planner, if this much of each class is expected.
     pub fn picture(
         &mut self,
         setting: &Setting,
@@ -135,7 +135,7 @@ impl FleetView {
         });
         let outlooks = outlooks.collect();
         let pools = setting.types.iter().zip(&self.registered.types);
-        // Of others there are as many as there are.
+        // The number of other devices is fixed.
         let pools = pools.filter(|(of, _)| of.most > of.least);
         let pools = pools.map(|(of, facts)| (facts.name.clone(), (of.least, of.most)));
         let options = sextant_picture::Options {
@@ -151,7 +151,7 @@ impl FleetView {
         Picture::new(&self.view, outlooks, &self.facts, numbers)
     }
 
-    /// What should be loaded, by variant: what is planned, and beside it what is kept warm.
+    /// What should be loaded, by variant: the planned variants, and in addition those that are kept warm.
     pub(super) fn in_order(
         &mut self,
         planned: &BTreeMap<VariantIx, u32>,
@@ -170,12 +170,12 @@ impl FleetView {
         sextant_picture::in_order(&desired, &self.snapshot)
     }
 
-    /// For how long ahead load is foreseen, s.
+    /// The time ahead for which load is forecast, s.
     pub(super) fn ahead_s(&self) -> f64 {
         sextant_picture::ahead_s(self.registered.types.iter().map(|facts| &**facts))
     }
 
-    /// What may answer an application now.
+    /// The index of what may answer an application now.
     pub(super) fn index(&self, application: ApplicationIx) -> &Index {
         let scope = self.snapshot.application(self.application(application));
         scope.map_or(&self.nothing, |scope| scope.index_at(InputSize::default()))
@@ -196,12 +196,12 @@ impl FleetView {
             .in_figures(&route, targets, InputSize::default())
     }
 
-    /// What is known of the variants where one device of each type is up.
+    /// The facts about the variants if one device of each type is up.
     pub(super) fn snapshot(&self) -> &Snapshot {
         &self.snapshot
     }
 
-    /// The group of those that hold their weights once.
+    /// The group of variants that hold their weights once together.
     pub(super) fn weights(&mut self, variant: VariantIx) -> u32 {
         let variant = &self.registered.variants[variant];
         self.interner.weights(variant)

@@ -1,14 +1,14 @@
-//! Queries inside, by class: those that came and have no answer.
+//! Concurrent queries, by class: those that came and have no answer yet.
 
 use sextant_schedule::Nanos;
 
 use super::replicas::Traffic;
 
-/// See the module.
+/// Counts concurrent queries; see the module.
 #[derive(Debug)]
 pub(super) struct TrafficMeter {
     classes: Vec<Counter>,
-    /// When it was read last.
+    /// When it was last read.
     read: Nanos,
 }
 
@@ -16,9 +16,9 @@ pub(super) struct TrafficMeter {
 struct Counter {
     arrived: u64,
     inside: u64,
-    /// In batches that were sent to devices.
+    /// Queries in batches that were sent to devices.
     sent: u64,
-    /// Queries inside times time since the last reading, ns, until `until`.
+    /// The integral of concurrent queries over time since the last reading, ns, until `until`.
     area: f64,
     until: Nanos,
 }
@@ -45,7 +45,7 @@ impl TrafficMeter {
         self.at(now, class).inside -= 1;
     }
 
-    /// A query is in a batch that was sent to a device, or that has left it.
+    /// A query is in a batch that was sent to a device (`sent`), or that has left it.
     pub(super) fn on_batch(&mut self, class: u32, sent: bool) {
         let of = &mut self.classes[class as usize];
         match sent {
@@ -54,7 +54,7 @@ impl TrafficMeter {
         }
     }
 
-    /// What there was since the last reading, by class.
+    /// The traffic since the last reading, by class.
     pub(super) fn read(&mut self, now: Nanos) -> Vec<Traffic> {
         let passed = (now - self.read).max(1) as f64;
         self.read = now;

@@ -1,4 +1,4 @@
-//! What is loaded on which devices.
+//! Which variants are loaded on which devices.
 
 use sextant_health::Condition;
 use sextant_metadata::InstanceState;
@@ -21,7 +21,7 @@ impl Presences<'_> {
         all.filter(move |device| device.kind == kind && device.state == State::Up)
     }
 
-    /// All that are up and stay, as their workers would say it.
+    /// All devices that are up and stay, as their workers would report them.
     pub(super) fn seen(&self) -> Vec<ShownDevice> {
         let all = self.devices.numbered();
         let up = all.filter_map(|(at, device)| Some((at, device.as_ref()?)));

@@ -24,32 +24,32 @@ use super::{
 };
 use crate::Source;
 
-/// What has no answer so long after the last query never gets one.
+/// A query without an answer this long after the last query never gets one.
 const REST: Nanos = 600_000_000_000;
 
-/// A run under way.
+/// A run in progress.
 #[derive(Debug)]
 pub(super) struct World<'a> {
     pub(super) setting: &'a Setting,
     pub(super) control: Control,
     autoscaler: Autoscaler,
     pub(super) now: Nanos,
-    /// From when until when queries and costs count, ns.
+    /// The time span in which queries and costs count, ns.
     pub(super) span: (Nanos, Nanos),
     pub(super) report: Report,
     pub(super) devices: IndexVec<DeviceIx, Option<Device>>,
     pub(super) vacant: BinaryHeap<Reverse<DeviceIx>>,
     pub(super) lives: u64,
-    /// By type: since when there are more than are desired.
+    /// By type: since when there have been more devices than are desired.
     pub(super) surplus_since: Vec<Option<Nanos>>,
-    /// Until when devices are paid for.
+    /// The time until which devices are paid for.
     pub(super) billed: Nanos,
     events: BinaryHeap<Reverse<(Nanos, u64, Event)>>,
     order: u64,
     batches: Vec<Option<Batch>>,
     vacant_batches: Vec<u32>,
     random: ChaCha8Rng,
-    /// By class: what has ended since the last look.
+    /// By class: the queries that have ended since the last look.
     ended: Vec<DemandSample>,
     inside: TrafficMeter,
     looks: u64,
@@ -57,7 +57,7 @@ pub(super) struct World<'a> {
     open: u64,
 }
 
-/// Something that happens.
+/// An event of the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Event {
     /// A batch ends on a device, or may start there.
@@ -134,7 +134,7 @@ impl<'a> World<'a> {
             let timer = self.control.controller.next_timer();
             let timer = timer.unwrap_or(NEVER).max(self.now);
             let arrival = queries.peek().unwrap_or(NEVER);
-            // Nobody asks after the end; those who have asked are answered.
+            // No query comes after the end. Queries that came before are answered.
             let arrival = if arrival < self.span.1 {
                 arrival
             } else {
@@ -215,7 +215,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Does what the controller has decided, until it asks for nothing more.
+    /// Carries out the controller's decisions, until there are no more.
     pub(super) fn carry_out(&mut self) {
         while !self.control.actions.is_empty() {
             let mut actions: Actions<Token> = std::mem::take(&mut self.control.actions);

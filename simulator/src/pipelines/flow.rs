@@ -1,4 +1,4 @@
-//! Queries of a pipeline as a source of requests: each step is a model, and an answer asks the next.
+//! Queries of a pipeline as a source of requests: each step is a model, and an answer triggers the next requests.
 
 use std::{cmp::Reverse, collections::BinaryHeap, sync::Arc};
 
@@ -12,27 +12,27 @@ use sextant_schedule::{LatencyTable, NEVER, Nanos, Schedulers};
 
 use crate::{Arrival, Device, Jitter, Model, Network, Setting, Shape, Source, Span, World};
 
-/// Time behind the last arrival in which answers still count, ns.
+/// Time after the last arrival in which answers still count, ns.
 const AFTER: Nanos = 3_600_000_000_000;
 
-/// What became of the queries.
+/// The outcomes of the queries.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FlowResult {
-    /// By query: latency, ns; `NEVER` where a step was dropped.
+    /// By query: latency, ns; `NEVER` if a step was dropped.
     pub latencies: Vec<Nanos>,
-    /// Time that devices spent on queries that were not answered in time, over all that they spent, 0 to 1; of the
-    /// run times of single rows.
+    /// Time that devices spent on queries that were not answered in time, over all the time that they spent, 0 to 1, by
+    /// the run times of single rows.
     pub wasted_share: f64,
 }
 
-/// See the module.
+/// The queries of a pipeline; see the module.
 #[derive(Debug)]
 pub struct Flow<'a> {
     graph: &'a Graph,
     load: Load<'a>,
-    /// What follows each step.
+    /// The steps that follow each step.
     following: Vec<Vec<usize>>,
-    /// Which queries are given up.
+    /// Decides which queries are given up.
     dropping: Dropping,
     target: Nanos,
     next: usize,
@@ -40,23 +40,23 @@ pub struct Flow<'a> {
     waiting: BinaryHeap<Reverse<(Nanos, u64, u32, u32)>>,
     /// By query and step: rows without an answer.
     rows: Vec<u16>,
-    /// By query and step: steps before it that have not ended.
+    /// By query and step: the number of steps before it that have not ended.
     before: Vec<u16>,
-    /// By query: steps that have not ended.
+    /// By query: the number of steps that have not ended.
     open: Vec<u16>,
     latencies: Vec<Nanos>,
-    /// By query: rows that ran, by step.
+    /// By query and step: rows that ran.
     ran: Vec<u16>,
-    /// By query and step: when it was asked; `NEVER` where it was not, or is known not to be.
+    /// By query and step: when it was asked; `NEVER` if it was not, or is known not to be asked.
     asked: Vec<Nanos>,
-    /// By query: whether it was decided to let it in or not.
+    /// By query: whether its admission was decided.
     decided: Vec<bool>,
-    /// By query and step: rows that are still counted to be on their way.
+    /// By query and step: rows that are still counted as being on their way.
     counted: Vec<f64>,
 }
 
-/// Sends the queries of `load` through a world with the replicas of `plan`. `target` is that of the whole, ns;
-/// [`NEVER`] for none. `dropping` says who is given up.
+/// Sends the queries of `load` through a world with the replicas of `plan`. `target` is that of the whole pipeline, ns;
+/// [`NEVER`] for none. `dropping` decides which queries are given up.
 pub fn serve(
     graph: &Graph,
     plan: &Plan,
@@ -77,13 +77,13 @@ pub fn serve(
     flow.served(plan)
 }
 
-/// The steps as the replicas of a plan run them.
+/// The steps, as the replicas of a plan run them.
 fn stages(graph: &Graph, plan: &Plan, routes: &Routes) -> Vec<Stage> {
     let steps = graph.steps().iter().zip(&plan.steps).enumerate();
     let stages = steps.map(|(at, (step, of))| {
         let main = of.main();
         let latency = &step.choices[main.choice].latency;
-        // What other kinds of replicas answer, in replicas of the main one.
+        // The rate of other kinds of replicas, in replicas of the main one.
         let rate = |group: &Group| {
             let run = step.choices[group.choice].latency.of(group.batch).max(1);
             f64::from(group.replicas * group.batch) / run as f64
@@ -102,7 +102,7 @@ fn stages(graph: &Graph, plan: &Plan, routes: &Routes) -> Vec<Stage> {
     stages.collect()
 }
 
-/// A world with devices of a kind of its own for each group of replicas.
+/// A world in which each group of replicas is a kind of device of its own.
 fn setting<S: Schedulers>(graph: &Graph, plan: &Plan, options: &S) -> Setting<S> {
     let groups = plan.steps.iter().enumerate();
     let groups = groups.flat_map(|(step, of)| of.groups.iter().map(move |group| (step, *group)));
@@ -144,7 +144,7 @@ fn setting<S: Schedulers>(graph: &Graph, plan: &Plan, options: &S) -> Setting<S>
 // === impl Flow ===
 
 impl<'a> Flow<'a> {
-    /// Queries none of which has come.
+    /// Makes the source before any query has come.
     pub fn new(graph: &'a Graph, load: Load<'a>, (target, dropping): (Nanos, Dropping)) -> Self {
         let steps = graph.steps().len();
         let following = (0..steps).map(|at| {
@@ -187,7 +187,7 @@ impl<'a> Flow<'a> {
         }
     }
 
-    /// A query comes: the steps that wait for none begin.
+    /// A query arrives. The steps that wait for no other begin.
     fn arrive(&mut self) {
         let (query, now) = (self.next, self.load.arrivals[self.next]);
         self.next += 1;
@@ -204,7 +204,7 @@ impl<'a> Flow<'a> {
         }
     }
 
-    /// So many rows of a query are on their way to a step, and no more.
+    /// Sets the rows of a query that are counted as on their way to a step.
     fn count(&mut self, step: usize, query: usize, rows: f64) {
         let at = self.at(query, step);
         let more = rows - std::mem::replace(&mut self.counted[at], rows);
@@ -213,7 +213,7 @@ impl<'a> Flow<'a> {
         }
     }
 
-    /// A query is given up: nothing of it is on its way any more.
+    /// A query is given up, and nothing of it is on its way any longer.
     fn give_up(&mut self, query: usize) {
         if self.latencies[query] != NEVER {
             self.dropping.ended(false);
@@ -240,7 +240,7 @@ impl<'a> Flow<'a> {
         }
     }
 
-    /// Decides whether a query is let in that comes now; once.
+    /// Decides once whether a query that arrives now is admitted.
     fn decide(&mut self, now: Nanos, query: usize) {
         if std::mem::replace(&mut self.decided[query], true) {
             return;
@@ -267,7 +267,7 @@ impl<'a> Flow<'a> {
         self.dropping.answered(step, took, self.target);
         if self.open[query] == 0 && self.latencies[query] != NEVER {
             self.dropping.ended(self.latencies[query] <= self.target);
-            // Steps behind those that it did not visit.
+            // This includes the steps after those that it did not visit.
             for other in 0..self.graph.steps().len() {
                 self.count(other, query, 0.0);
             }
@@ -275,7 +275,7 @@ impl<'a> Flow<'a> {
         for later in self.following[step].clone() {
             let at = self.at(query, later);
             if self.rows[at] == 0 {
-                // It is not visited, unless another step before it leads there.
+                // It is not visited, unless another step before it leads to it.
                 self.count(later, query, 0.0);
                 continue;
             }
@@ -335,7 +335,7 @@ impl Source for Flow<'_> {
         let query = query as usize;
         self.decide(now, query);
         if self.latencies[query] == NEVER {
-            // Nothing can answer it by now.
+            // Nothing can answer it by that time any longer.
             return Some(now);
         }
         let due = self.dropping.due(step as usize, self.goal(query));

@@ -1,16 +1,16 @@
-//! Model types between the measured ones, where a publication used more than it printed.
+//! Model types between the measured ones, for publications that used more types than they printed.
 
 use super::{Curve, Profile};
 use crate::Error;
 
-/// `count` profiles: the given ones, ordered by the size of their weights, and as many in each gap
-/// between two neighbours as bring the number up, the first gaps having one more where it does not
-/// come out even. Those in a gap lie on the straight line between its ends at equal distances: size
-/// of the weights, load time, target and run times alike.
+/// Returns `count` profiles: the given ones, ordered by the size of their weights, and additional
+/// ones in each gap between two neighbours. If the number does not divide evenly, the first gaps
+/// have one more. The profiles in a gap lie on the straight line between its ends at equal
+/// distances, in size of the weights, load time, target and run times alike.
 ///
 /// # Errors
-/// When there are fewer than two profiles or more than `count`, one has no size, or they are not
-/// all measured at the same batch sizes.
+/// If there are fewer than two profiles or more than `count`, one has no size, or they are not all
+/// measured at the same batch sizes.
 pub fn family(profiles: &[Profile], count: usize) -> Result<Vec<Profile>, Error> {
     let mut sorted = profiles.to_vec();
     if sorted.len() < 2 || sorted.len() > count {
@@ -36,7 +36,7 @@ pub fn family(profiles: &[Profile], count: usize) -> Result<Vec<Profile>, Error>
     Ok(all)
 }
 
-/// The profile at `at / of` of the way from one to the other.
+/// The profile at the fraction `at / of` of the way from `low` to `high`.
 fn mixed(low: &Profile, high: &Profile, at: usize, of: usize) -> Result<Profile, Error> {
     let share = at as f64 / of as f64;
     let mix = |low: f64, high: f64| low + share * (high - low);

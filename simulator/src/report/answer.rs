@@ -5,7 +5,7 @@ use sextant_types::number::short;
 use super::{Sheet, made_by};
 use crate::what_if::{Answer, Outcome, PolicyAnswer, Question, SERVED};
 
-/// The answer to a question: the least numbers of devices, and what came of each number that was tried.
+/// The answer to a question: the least numbers of devices, and the result of each number that was tried.
 pub fn page(question: &Question, answer: &Answer) -> String {
     let (requests, seconds) = question.size();
     let kinds: Vec<String> = question

@@ -1,6 +1,6 @@
-//! Where and with what figures were made: the lines above a table.
+//! The lines above a table: where and with which version figures were made.
 
-/// Machine and version. Simulated figures don't depend on them, the time they take does.
+/// Machine and version. Simulated figures do not depend on them, but the time that they take does.
 pub fn lines() -> String {
     format!(
         "machine: {}\nsextant: {}",

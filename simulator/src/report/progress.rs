@@ -1,4 +1,4 @@
-//! How far a simulation is: a bar on a terminal, lines elsewhere.
+//! The progress of a simulation: a bar on a terminal, lines elsewhere.
 
 use std::{
     io::{IsTerminal, Write},
@@ -15,7 +15,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// `quiet`: no lines where there is no terminal.
+    /// `quiet`: no lines if there is no terminal.
     pub fn new(quiet: bool) -> Self {
         let bar = std::io::stderr().is_terminal().then(|| {
             let style = ProgressStyle::with_template(
@@ -29,7 +29,7 @@ impl Progress {
         Self { bar, quiet }
     }
 
-    /// `done` of `total` are finished, `what` the last of them.
+    /// Shows that `done` of `total` are finished, the last of them being `what`.
     pub fn show(&self, done: usize, total: usize, what: &str) {
         match &self.bar {
             Some(bar) => {
@@ -37,7 +37,7 @@ impl Progress {
                 bar.set_position(done as u64);
                 bar.set_message(what.to_owned());
             }
-            // Nobody has to read it.
+            // A failure to write is ignored, because progress is not essential.
             None if !self.quiet => {
                 writeln!(std::io::stderr(), "{done}/{total} {what}").ok();
             }
@@ -45,7 +45,7 @@ impl Progress {
         }
     }
 
-    /// Prints something without the bar in between.
+    /// Prints something while the bar is hidden.
     pub fn aside<T>(&self, print: impl FnOnce() -> T) -> T {
         match &self.bar {
             Some(bar) => bar.suspend(print),

@@ -9,7 +9,7 @@ pub struct Sheet {
 // === impl Sheet ===
 
 impl Sheet {
-    /// A sheet with headings; all columns but the first are set to the right.
+    /// A sheet with headings. All columns but the first are right-aligned.
     pub fn new(heads: &[&str]) -> Self {
         let heads = heads.iter().map(|head| (*head).to_owned()).collect();
         Self { rows: vec![heads] }

@@ -17,7 +17,7 @@ use crate::{
 pub struct Kind {
     /// Its name.
     pub name: String,
-    /// Devices of it, at least 1.
+    /// The number of devices of it, at least 1.
     pub count: u32,
 }
 
@@ -28,11 +28,11 @@ pub struct Candidate {
     pub name: String,
     /// Time within which an answer counts, ms.
     pub target_ms: f64,
-    /// Run times by kind of device; `None` where it cannot run.
+    /// Run times by kind of device; `None` if it cannot run there.
     pub latency: Vec<Option<Arc<LatencyTable>>>,
 }
 
-/// What a devices file says.
+/// The contents of a devices file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Devices {
     /// The kinds, by name.
@@ -73,7 +73,7 @@ struct ProfileTable {
     table_ms: Option<Vec<Spanned<f64>>>,
 }
 
-/// Largest batch where nothing says otherwise.
+/// The largest batch by default.
 const MOST_ROWS: u32 = 256;
 
 impl Devices {
@@ -129,7 +129,7 @@ impl Devices {
     }
 }
 
-/// Makes models of a file's tables and of the profile files that its devices name.
+/// Makes models from a file's tables and from the profile files that its devices name.
 struct Builder<'a> {
     place: &'a Place<'a>,
     kinds: &'a [Kind],
@@ -155,7 +155,8 @@ impl Builder<'_> {
         Ok(models)
     }
 
-    /// `None` for a model of a profile file that has no target: it cannot be asked for.
+    /// Returns `None` for a model of a profile file that has no target, because it cannot be asked
+    /// for.
     fn model(
         &self,
         name: &str,
@@ -215,7 +216,7 @@ impl Builder<'_> {
     }
 }
 
-/// Where errors are.
+/// The position of an error.
 struct Place<'a> {
     text: &'a str,
     file: &'a str,
@@ -334,7 +335,7 @@ impl Place<'_> {
 // === impl Candidate ===
 
 impl Candidate {
-    /// Run time of one row where it is shortest, ms.
+    /// Run time of one row on the kind where it is shortest, ms.
     pub fn least_ms(&self) -> f64 {
         let times = self.latency.iter().flatten().map(|table| table.of(1));
         times

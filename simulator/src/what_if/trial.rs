@@ -5,33 +5,33 @@ use sextant_schedule::Schedulers;
 use super::{Candidate, Kind, Question, SERVED};
 use crate::{Device, Jitter, Model, Network, Report, Setting, Shape, Span, Tally, World};
 
-/// What became of the requests with so many devices.
+/// The outcome of the requests with this many devices.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
-    /// Devices.
+    /// The number of devices.
     pub devices: u32,
-    /// Of all requests, those answered in time, 0 to 1.
+    /// The share of all requests that were answered in time, 0 to 1.
     pub served_share: f64,
     /// The model that was served worst, and its share.
     pub worst: (String, f64),
     /// Requests answered in time, per second of the trace.
     pub good_rps: f64,
-    /// Highest rate at which every model is still served, the trace played faster or slower,
-    /// requests per second; 0 when it is not found.
+    /// The highest rate at which every model is still served, with the trace played faster or
+    /// slower, requests per second; 0 if it is not found.
     pub goodput_rps: f64,
-    /// Median latency of what was answered, ms.
+    /// Median latency of the answers, ms.
     pub p50_ms: f64,
     /// 99th percentile, ms.
     pub p99_ms: f64,
     /// Longest, ms.
     pub max_ms: f64,
-    /// Device time spent over device time there was, 0 to 1.
+    /// Device time spent over device time available, 0 to 1.
     pub busy_share: f64,
 }
 
-/// Where the search for the highest speed ends, relative.
+/// The relative precision at which the search for the highest speed ends.
 const PRECISION: f64 = 0.02;
-/// The search goes no further than to 2 to this power, faster or slower.
+/// The search goes no further than a factor of 2 to this power, faster or slower.
 const DOUBLINGS: i32 = 12;
 
 impl Question {
@@ -70,7 +70,7 @@ impl Question {
         !report.stopped && is_served(&report)
     }
 
-    /// By doubling or halving the speed until the answer changes, then between the two.
+    /// Doubles or halves the speed until the result changes, then searches between the two.
     fn goodput<S: Schedulers>(&self, setting: &Setting<S>, served: bool) -> f64 {
         let step = if served { 2.0 } else { 0.5 };
         let mut speed = 1.0;
@@ -102,13 +102,14 @@ impl Question {
         self.trace.requests.len() as f64 / self.length(1.0) as f64 * 1e9
     }
 
-    /// Time in which requests come, ns. A trace of a single moment lasts a millisecond.
+    /// The length of time in which requests come, ns. A trace of a single moment lasts a
+    /// millisecond.
     fn length(&self, speed: f64) -> u64 {
         let last = self.trace.requests.last().map_or(0, |(at, _)| *at);
         ((last as f64 / speed) as u64 + 1).max(1_000_000)
     }
 
-    /// `early`: end the run as soon as some model is not served.
+    /// `early`: ends the run as soon as some model is not served.
     fn run<S: Schedulers>(&self, setting: &Setting<S>, speed: f64, early: bool) -> Report {
         let most_missed = if early {
             self.most_missed()
@@ -158,8 +159,8 @@ fn model(candidate: &Candidate) -> Model {
     }
 }
 
-/// Devices in the proportion that there is. Each further one is of the kind that is shortest of
-/// its share, so that more devices never take one away.
+/// Devices in the given proportion. Each additional one is of the kind that is furthest below its
+/// share, so that more devices never take one away.
 fn apportion(kinds: &[Kind], devices: u32) -> Vec<Device> {
     let mut given = vec![0_u32; kinds.len()];
     (0..devices)
@@ -173,7 +174,7 @@ fn apportion(kinds: &[Kind], devices: u32) -> Vec<Device> {
         .collect()
 }
 
-/// Exact unless an answer was late: those are only in the histogram, to 3 %.
+/// Exact unless an answer was late. Late answers are only in the histogram, to 3 %.
 fn longest(report: &Report) -> u64 {
     if report.models.iter().any(|tally| tally.late > 0) {
         return report.latencies.quantile(1.0);

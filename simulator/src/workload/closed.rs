@@ -6,19 +6,19 @@ use sextant_schedule::Nanos;
 
 use crate::{Arrival, Source};
 
-/// Clients of which each has one request under way and sends the next when it has been answered.
+/// Clients, each of which has one request under way and sends the next when it has been answered.
 #[derive(Debug)]
 pub struct ClosedLoop {
     /// (when, order, model, client).
     ready: BinaryHeap<Reverse<(Nanos, u64, u32, u32)>>,
     order: u64,
-    /// By model and client: when it sent last.
+    /// By model and client: when it last sent a request.
     sent: Vec<Vec<Nanos>>,
     think: Nanos,
 }
 
-/// A client that is refused at once would ask again at once, without time passing: it sends at most
-/// one request in this time, ns.
+/// The least time between two requests of a client, ns. Otherwise a client that is refused at once
+/// would ask again without time passing.
 const LEAST_CYCLE: Nanos = 1_000_000;
 
 /// Several sources as one. Each model belongs to one of them.
@@ -32,7 +32,7 @@ pub struct MixedSource {
 // === impl ClosedLoop ===
 
 impl ClosedLoop {
-    /// `clients` for each of the `models`, that wait `think` ns between an answer and the next
+    /// `clients` for each of the `models`, which wait `think` ns between an answer and the next
     /// request. They begin one after the other within a millisecond.
     pub fn new(models: &[u32], clients: u32, think: Nanos) -> Self {
         let mut source = Self {
@@ -90,7 +90,7 @@ impl Source for ClosedLoop {
 // === impl MixedSource ===
 
 impl MixedSource {
-    /// Sources with the models of each.
+    /// Combines sources, each with its models.
     pub fn new(sources: Vec<(Vec<u32>, Box<dyn Source>)>) -> Self {
         let mut owner = Vec::new();
         let mut merged = Vec::new();

@@ -10,10 +10,10 @@ use crate::Error;
 pub enum Gaps {
     /// Exponential: a Poisson process.
     Exponential,
-    /// Gamma of this shape `k`, mean `1 / rate` and scale `1 / (k rate)`: the squared coefficient
-    /// of variation is `1 / k`, so that less than 1 is bursty (Symphony, section 5).
+    /// Gamma with shape `k`, mean `1 / rate` and scale `1 / (k rate)`. The squared coefficient of
+    /// variation is `1 / k`, so that a shape below 1 is bursty (Symphony, section 5).
     Gamma {
-        /// `k`, more than 0.
+        /// `k`, above 0.
         shape: f64,
     },
     /// All the same.
@@ -28,13 +28,13 @@ pub(super) enum Sampler {
     Constant,
 }
 
-/// Gamma by squeezed rejection from a transformed normal (Marsaglia and Tsang, 2000); a shape
-/// below 1 is drawn one higher and scaled by a power of a uniform number.
+/// Gamma by squeezed rejection from a transformed normal (Marsaglia and Tsang, 2000). A shape below
+/// 1 is drawn with the shape increased by 1 and scaled by a power of a uniform number.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Gamma {
     d: f64,
     c: f64,
-    /// `1 / shape` where the shape is below 1.
+    /// `1 / shape` if the shape is below 1.
     power: Option<f64>,
     scale: f64,
 }
@@ -124,8 +124,8 @@ impl Gamma {
     }
 }
 
-/// A standard normal number by the polar method; the second of each pair is not kept, so that a
-/// draw depends on the generator alone.
+/// A standard normal number by the polar method. The second of each pair is dropped, so that a draw
+/// depends only on the generator.
 pub fn normal(random: &mut ChaCha8Rng) -> f64 {
     loop {
         let x = 2.0 * random.random::<f64>() - 1.0;

@@ -1,5 +1,5 @@
-//! Poisson processes of constant rates as one: a single exponential clock, and the model drawn by
-//! its share.
+//! Poisson processes of constant rates as one process: a single exponential clock, with the model
+//! drawn by its share.
 
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
@@ -30,10 +30,10 @@ struct Column {
 // === impl Superposition ===
 
 impl Superposition {
-    /// From (model, requests per second).
+    /// Made from (model, requests per second).
     ///
     /// # Errors
-    /// When a rate is negative or not finite.
+    /// If a rate is negative or not finite.
     pub fn new(rates: &[(u32, f64)], seed: u64) -> Result<Self, Error> {
         for (_, rps) in rates {
             if !rps.is_finite() || *rps < 0.0 {
@@ -84,7 +84,7 @@ impl Source for Superposition {
     }
 }
 
-/// Columns of equal width: each is filled by one model that has too little and one that has more.
+/// Columns of equal width. Each is filled by one model that has too little and one that has more.
 fn columns(rates: &[(u32, f64)], total: f64) -> Vec<Column> {
     let count = rates.len() as f64;
     let mut columns: Vec<Column> = rates

@@ -1,4 +1,4 @@
-//! How often each of several models is asked for.
+//! How often each of several models is requested.
 
 /// Equal shares of `count` models; they sum to 1.
 pub fn equal(count: usize) -> Vec<f64> {

@@ -7,21 +7,21 @@ use crate::Error;
 /// Requests per second over time.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Rate {
-    /// The same for ever.
+    /// The same at all times.
     Constant(f64),
-    /// Piece after piece.
+    /// One piece after the other.
     Pieces {
-        /// In order.
+        /// The pieces in order.
         pieces: Arc<[Piece]>,
-        /// Whether the first follows the last; otherwise nothing comes after it.
+        /// Whether the first follows the last; otherwise nothing comes after the last.
         repeats: bool,
     },
 }
 
-/// A rate over some time; it changes in a straight line.
+/// A rate over some time, which changes linearly.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Piece {
-    /// How long, s.
+    /// The length, s.
     pub seconds: f64,
     /// Requests per second at its beginning.
     pub from_rps: f64,
@@ -29,11 +29,11 @@ pub struct Piece {
     pub to_rps: f64,
 }
 
-/// A position on a rate, from which requests are counted off.
+/// A position on a rate, from which requests are counted.
 ///
 /// Gaps are drawn for a rate of 1 and stretched: the next request comes when the area under the
-/// rate has grown by the gap. That keeps what is left of a gap across pieces, and is exact for
-/// Poisson processes.
+/// rate has grown by the gap. This keeps the rest of a gap across pieces, and is exact for Poisson
+/// processes.
 #[derive(Debug, Clone)]
 pub(super) struct Cursor {
     rate: Rate,
@@ -89,7 +89,7 @@ impl Rate {
         }
     }
 
-    /// Requests per second so many seconds after the beginning.
+    /// Requests per second this many seconds after the beginning.
     pub fn at(&self, at_s: f64) -> f64 {
         let (pieces, repeats) = match self {
             Self::Constant(rps) => return *rps,
@@ -147,7 +147,7 @@ impl Piece {
         }
     }
 
-    /// Expected requests.
+    /// The expected number of requests.
     fn area(&self) -> f64 {
         self.seconds * (self.from_rps + self.to_rps) / 2.0
     }
@@ -159,7 +159,8 @@ impl Piece {
         self.from_rps + (self.to_rps - self.from_rps) * within_s / self.seconds
     }
 
-    /// Seconds from `within_s` until `area` requests more, or what is missing at the end.
+    /// Seconds from `within_s` until `area` more requests have come, or the area that is missing at
+    /// the end of the piece.
     fn advance(&self, within_s: f64, area: f64) -> Result<f64, f64> {
         let rate = self.rate_at(within_s);
         let left_s = self.seconds - within_s;
@@ -171,8 +172,8 @@ impl Piece {
         if slope.abs() * left_s <= 1e-9 * rate {
             return Ok(area / rate);
         }
-        // rate * t + slope / 2 * t^2 = area, solved for the root that stays exact when the slope
-        // is small.
+        // Solves rate * t + slope / 2 * t^2 = area for the root that stays exact when the slope is
+        // small.
         let root = (rate * rate + 2.0 * slope * area).max(0.0).sqrt();
         Ok((2.0 * area / (rate + root)).min(left_s))
     }
@@ -191,7 +192,7 @@ impl Cursor {
         })
     }
 
-    /// When `gap` requests more have come, ns; `None` when they never come.
+    /// When `gap` more requests have come, ns; `None` if they never come.
     #[inline]
     pub(super) fn advance(&mut self, gap: f64) -> Option<f64> {
         match &self.rate {

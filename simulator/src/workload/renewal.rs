@@ -13,11 +13,11 @@ use crate::{Arrival, Error, Source};
 /// The requests for one model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Stream {
-    /// Which model.
+    /// The model.
     pub model: u32,
-    /// How its requests are spread.
+    /// The distribution of the gaps between its requests.
     pub gaps: Gaps,
-    /// How many there are.
+    /// Their rate.
     pub rate: Rate,
 }
 
@@ -63,7 +63,8 @@ impl OpenLoop {
                 cursor: Cursor::new(&stream.rate)?,
                 random: child(seed, at as u64),
             };
-            // The first request comes after a part of a gap, or all streams would begin together.
+            // The first request comes after a part of a gap, because otherwise all streams would
+            // begin together.
             let phase: f64 = state.random.random();
             let first = phase * state.sampler.sample(&mut state.random);
             if let Some(first) = state.cursor.advance(first) {

@@ -7,8 +7,8 @@ use sextant_schedule::Nanos;
 use super::{gaps::exponential, renewal::child};
 use crate::{Arrival, Error, Source};
 
-/// A Poisson process of constant rate whose requests are for each of the first `k` models with the
-/// same probability; `k` grows by one in equal steps until all take part.
+/// A Poisson process of constant rate whose requests go to each of the first `k` models with the
+/// same probability. `k` grows by one in equal steps until all take part.
 #[derive(Debug)]
 pub struct Spreading {
     models: Vec<u32>,
@@ -25,7 +25,7 @@ pub struct Spreading {
 pub struct Spread {
     /// Requests per second of all models together.
     pub rps: f64,
-    /// When the first request comes, for the first model alone, s.
+    /// When the first request comes, for the first model only, s.
     pub begin_s: f64,
     /// Time after which another model takes part, s.
     pub step_s: f64,
@@ -34,11 +34,10 @@ pub struct Spread {
 // === impl Spreading ===
 
 impl Spreading {
-    /// Over `models`, in this order.
+    /// Spreads over `models`, in this order.
     ///
     /// # Errors
-    /// When there is no model, a number is negative or not finite, or the step is not more than
-    /// zero.
+    /// If there is no model, a number is negative or not finite, or the step is not above zero.
     pub fn new(models: Vec<u32>, spread: Spread, seed: u64) -> Result<Self, Error> {
         for value in [spread.rps, spread.begin_s, spread.step_s] {
             if !value.is_finite() || value < 0.0 {
@@ -67,7 +66,7 @@ impl Spreading {
         self.at_ns += exponential(&mut self.clock) * self.gap_ns;
     }
 
-    /// How many models take part.
+    /// The number of models that take part.
     fn taking_part(&self) -> usize {
         let steps = (self.at_ns - self.begin_ns) / self.step_ns;
         (steps as usize + 1).min(self.models.len())

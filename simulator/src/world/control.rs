@@ -1,4 +1,5 @@
-//! Who decides in a world: the controller, as in a fleet, or for comparison its scheduler alone.
+//! The part of a world that decides: the controller, as in a fleet, or for comparison only its
+//! scheduler.
 
 use sextant_controller as controller;
 use sextant_controller::{Controller, DeviceSpec, LoadResult, OnKind, VariantSpec};
@@ -12,7 +13,7 @@ use sextant_schedule::{
 use super::{Setting, Shape, Token};
 use sextant_types::index::{DeviceIx, KindIx, QueueIx, VariantIx};
 
-/// What has to be done.
+/// An action that must be carried out.
 #[derive(Debug)]
 pub(super) enum Order {
     Infer {
@@ -28,11 +29,11 @@ pub(super) enum Order {
     },
 }
 
-/// See the module.
+/// The part that decides; see the module.
 #[derive(Debug)]
 pub(super) enum Control {
-    /// Devices come up one by one, have every model that they can run loaded, and form pools by
-    /// that.
+    /// Devices come up one by one, have every model loaded that they can run, and form pools
+    /// accordingly.
     Fleet {
         controller: Box<Controller<Token>>,
         actions: controller::Actions<Token>,
@@ -143,7 +144,7 @@ impl Control {
                         );
                     }
                 }
-                // What the requests that wait asked for is there already.
+                // What the waiting requests asked for is already there.
                 actions.retain(|action| !matches!(action, controller::Action::Move(_)));
             }
             Self::Pool { scheduler, actions } => {
@@ -153,7 +154,7 @@ impl Control {
         }
     }
 
-    /// A device is gone; tells the batches that were under way on it.
+    /// A device is gone. Returns the batches that were under way on it.
     pub fn device_down(&mut self, now: Nanos, device: DeviceIx) -> Vec<BatchId> {
         match self {
             Self::Fleet {
@@ -203,7 +204,7 @@ impl Control {
         }
     }
 
-    /// What has been decided since the last call, in order, added to `orders`.
+    /// Appends the decisions since the last call to `orders`, in order.
     pub fn take_orders(&mut self, orders: &mut Vec<Order>) {
         match self {
             Self::Fleet { actions, .. } => {
@@ -237,7 +238,7 @@ impl Order {
             controller::Action::Drop {
                 request, reason, ..
             } => Some(Self::Drop { request, reason }),
-            // Everything is loaded wherever it can run, and there is room for all of it.
+            // Every model is loaded wherever it can run, and there is room for all.
             controller::Action::Move(_) => None,
         }
     }

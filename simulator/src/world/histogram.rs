@@ -25,7 +25,7 @@ impl Histogram {
         self.total += 1;
     }
 
-    /// The duration that `share` (0 to 1) of the counted ones don't exceed, to 3 %, ns; 0 when
+    /// The duration that `share` (0 to 1) of the counted ones do not exceed, to 3 %, ns; 0 if
     /// nothing was counted.
     pub fn quantile(&self, share: f64) -> Nanos {
         let desired = ((share * self.total as f64).ceil() as u64).max(1);
@@ -39,7 +39,7 @@ impl Histogram {
         0
     }
 
-    /// Durations counted.
+    /// The number of durations that were counted.
     pub fn total(&self) -> u64 {
         self.total
     }

@@ -1,4 +1,4 @@
-//! What a run tells.
+//! The report of a run.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use sextant_schedule::{DropReason, Nanos};
 
 use super::histogram::Histogram;
 
-/// What became of a model's requests that arrived in the span.
+/// The outcomes of a model's requests that arrived in the span.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Arrived.
@@ -25,7 +25,7 @@ pub struct Tally {
     pub latencies: Histogram,
 }
 
-/// What a kind of devices did of the batches that started in the span.
+/// The use of a kind of devices by the batches that started in the span.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Usage {
     /// Rows that were run.
@@ -45,15 +45,15 @@ pub struct Report {
     pub latencies: Histogram,
     /// Time from arrival to the start of the batch.
     pub waits: Histogram,
-    /// Device time spent in the span over device time there was, 0 to 1.
+    /// Device time spent in the span over device time available, 0 to 1.
     pub busy_share: f64,
     /// Batches started in the span, by rows.
     pub batches: BTreeMap<u32, u64>,
-    /// By kind of device: what it did and what that cost.
+    /// By kind of device: its use and cost.
     pub kinds: Vec<Usage>,
     /// Length of the span, s.
     pub seconds: f64,
-    /// Requests simulated, the warm-up included.
+    /// Requests simulated, including the warm-up.
     pub simulated: u64,
     /// Whether the run ended early because of [`Span::most_missed`](super::Span::most_missed).
     pub stopped: bool,
@@ -95,12 +95,12 @@ impl Counts {
 // === impl Tally ===
 
 impl Tally {
-    /// Late, dropped or failed.
+    /// The number of requests that were late, dropped or failed.
     pub fn missed(&self) -> u64 {
         self.late + self.failed + self.dropped.values().sum::<u64>()
     }
 
-    /// Share of requests that were missed, 0 to 1; 0 without any.
+    /// Share of requests that were missed, 0 to 1; 0 if there are no requests.
     pub fn missed_share(&self) -> f64 {
         self.missed() as f64 / self.sent.max(1) as f64
     }
@@ -123,22 +123,22 @@ impl Report {
         good as f64 / self.seconds
     }
 
-    /// Share of the rows that ran on other devices than those of the first kind, 0 to 1; 0 without
-    /// any.
+    /// Share of the rows that ran on devices other than those of the first kind, 0 to 1; 0 if there
+    /// are no rows.
     pub fn dear_share(&self) -> f64 {
         let rows: u64 = self.kinds.iter().map(|usage| usage.rows).sum();
         let first = self.kinds.first().map_or(0, |usage| usage.rows);
         (rows - first) as f64 / rows.max(1) as f64
     }
 
-    /// Price of the device time of a thousand rows, US dollars; 0 without any.
+    /// Price of the device time of a thousand rows, US dollars; 0 if there are no rows.
     pub fn cost_per_1k_usd(&self) -> f64 {
         let rows: u64 = self.kinds.iter().map(|usage| usage.rows).sum();
         let cost_usd: f64 = self.kinds.iter().map(|usage| usage.cost_usd).sum();
         1e3 * cost_usd / rows.max(1) as f64
     }
 
-    /// Mean rows of a batch; 0 without any.
+    /// Mean rows of a batch; 0 if there are no batches.
     pub fn mean_rows(&self) -> f64 {
         let batches: u64 = self.batches.values().sum();
         let rows: u64 = self

@@ -1,4 +1,4 @@
-//! What a run is made of: models, devices, delays, and where requests come from.
+//! The parts of a run: models, devices, delays, and the source of requests.
 
 use std::sync::Arc;
 
@@ -14,28 +14,27 @@ use crate::workload::{exponential, normal};
 pub struct Model {
     /// Its name in reports.
     pub name: String,
-    /// Time within which an answer counts, ns; [`NEVER`](sextant_schedule::NEVER) for none.
+    /// Time within which an answer counts, ns; [`NEVER`](sextant_schedule::NEVER) for no limit.
     pub target: Nanos,
-    /// Run times by kind of device; `None` where it cannot run. The table's length is the largest
-    /// batch.
+    /// Run times by kind of device; `None` if it cannot run there. The table's length is the largest batch.
     pub latency: Vec<Option<Arc<LatencyTable>>>,
-    /// Higher goes first.
+    /// Requests of a higher priority go first.
     pub priority: u8,
     /// Share under overload; 1 is normal.
     pub weight: f32,
 }
 
-/// An emulated device: one batch at a time.
+/// An emulated device, which runs one batch at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Device {
-    /// Position in [`Model::latency`]; devices of a kind form a pool.
+    /// Position in [`Model::latency`]. Devices of a kind form a pool.
     pub kind: u32,
 }
 
 /// How measured run times scatter around the profile.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Jitter {
-    /// Not at all.
+    /// They do not scatter.
     None,
     /// By a factor that is uniform in `1 - spread ..= 1 + spread`.
     Uniform {
@@ -49,26 +48,25 @@ pub enum Jitter {
         /// At least 1.
         factor: f64,
     },
-    /// By a factor of `least + more * exp(sigma * z)`, where z is standard normal: a lognormal time on top
-    /// of one that is always the same.
+    /// By a factor of `least + more * exp(sigma * z)`, where z is standard normal: a lognormal time in addition to a
+    /// constant one.
     Lognormal {
         /// At least 0.
         least: f64,
-        /// At least 0; the median of what comes on top.
+        /// At least 0; the median of the lognormal part.
         more: f64,
         /// Standard deviation of its logarithm.
         sigma: f64,
     },
-    /// Shorter or longer with the same probability, by exponentially distributed times, and now and
-    /// then longer by far.
+    /// Shorter or longer with the same probability, by exponentially distributed times, and occasionally much longer.
     Tails {
-        /// Mean of what is missing from shorter runs, ns.
+        /// Mean of the time by which shorter runs are shorter, ns.
         shorter: Nanos,
-        /// Mean of what longer runs take more, ns.
+        /// Mean of the time by which longer runs are longer, ns.
         longer: Nanos,
         /// Probability of an outlier, 0 to 1.
         outlier_share: f64,
-        /// What outliers take more at least, ns; at most it is twice as much.
+        /// The least additional time of outliers, ns; the greatest is twice as much.
         outlier: Nanos,
     },
 }
@@ -78,24 +76,23 @@ pub enum Jitter {
 pub struct Failure {
     /// Position of the device.
     pub device: DeviceIx,
-    /// When it goes, ns.
+    /// When it goes away, ns.
     pub from: Nanos,
-    /// When it is back, ns.
+    /// When it comes back, ns.
     pub until: Nanos,
 }
 
-/// How the devices of a world come together.
+/// How the devices of a world are presented to the policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Shape {
-    /// As in a fleet: the controller learns of one device after the other and of what is loaded on
-    /// each.
+    /// As in a fleet: the controller learns of the devices one by one, and of what is loaded on each.
     #[default]
     Fleet,
-    /// The scheduler alone, with all devices of a kind as one pool: what the fleet is compared with.
+    /// The scheduler alone, with all devices of a kind as one pool. The fleet is compared with it.
     Pool,
 }
 
-/// Everything about a run but its arrivals.
+/// Everything about a run except its arrivals.
 #[derive(Debug, Clone)]
 pub struct Setting<S = Options> {
     /// By position: the models.
@@ -104,53 +101,52 @@ pub struct Setting<S = Options> {
     pub devices: Vec<Device>,
     /// By kind: price of a device, US dollars an hour; 1 where it is missing.
     pub prices: Vec<f64>,
-    /// How they come together.
+    /// How the devices are presented.
     pub shape: Shape,
-    /// The policy, with the delays for which it makes room.
+    /// The policy, with the delays for which it allows.
     pub options: S,
-    /// What the network really takes; at most what `options` allow for, or batches are late.
+    /// The real delays of the network. If they exceed those in `options`, batches are late.
     pub network: Network,
     /// Scatter of run times.
     pub jitter: Jitter,
     /// Devices that fail.
     pub failures: Vec<Failure>,
-    /// Of the scatter and the network.
+    /// The seed of the scatter and the network.
     pub seed: u64,
     /// Keep a histogram of latencies for each model.
     pub histograms: bool,
 }
 
-/// Delays of messages: a constant part, and a uniform part on top.
+/// Delays of messages: a constant part, and a uniform part in addition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Network {
-    /// Least delays.
+    /// The least delays.
     pub base: Delay,
-    /// Most that is added to each.
+    /// The most that is added to each.
     pub spread: Delay,
 }
 
 /// A request as a source makes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Arrival {
-    /// When, ns.
+    /// The time, ns.
     pub at: Nanos,
-    /// Which model, by a number that says something to who takes the requests: in a world it is that of
-    /// the variant.
+    /// The model, by a number that is meaningful to the receiver of the requests: in a world it is that of the variant.
     pub model: u32,
-    /// Who, for a source that waits for answers.
+    /// The client, for a source that waits for answers.
     pub client: u32,
 }
 
-/// Where requests come from, in order of time.
+/// A source of requests, in order of time.
 pub trait Source {
     /// When the next request comes, as far as is known.
     fn peek(&mut self) -> Option<Nanos>;
 
-    /// The next request. Only called after [`Self::peek`] said there is one.
+    /// The next request. It is called only after [`Self::peek`] has returned a time.
     fn next(&mut self) -> Arrival;
 
-    /// When the answer of the request that comes next is due, ns; `None` for the target of its model. Only called after
-    /// [`Self::peek`] said there is one.
+    /// When the answer to the next request is due, ns; `None` for the target of its model. It is called only after
+    /// [`Self::peek`] has returned a time.
     fn due(&mut self) -> Option<Nanos> {
         None
     }
@@ -158,7 +154,7 @@ pub trait Source {
     /// A request was answered.
     fn on_answer(&mut self, _now: Nanos, _model: u32, _client: u32) {}
 
-    /// A request was dropped, or failed on a worker. To most clients that is an answer like another.
+    /// A request was dropped, or failed on a worker. By default it is handled like an answer.
     fn on_drop(&mut self, now: Nanos, model: u32, client: u32) {
         self.on_answer(now, model, client);
     }
@@ -167,11 +163,11 @@ pub trait Source {
 /// The measured part of a run.
 #[derive(Debug, Clone, Default)]
 pub struct Span {
-    /// From when arrivals count, ns.
+    /// The time from which arrivals count, ns.
     pub from: Nanos,
-    /// Until when, ns.
+    /// The time until which they count, ns.
     pub until: Nanos,
-    /// By model: more misses than this end the run early; empty for never.
+    /// By model: the run ends early if there are more misses than this. Empty: it never does.
     pub most_missed: Vec<u64>,
 }
 
@@ -202,7 +198,7 @@ impl<S> Setting<S> {
 // === impl Model ===
 
 impl Model {
-    /// Its queue on devices with these run times, where their price doesn't matter.
+    /// Its queue on devices with these run times, if their price does not matter.
     pub fn queue(&self, latency: &LatencyTable) -> QueueSpec {
         QueueSpec {
             max_rows: latency.measured_rows(),
@@ -222,11 +218,10 @@ impl Model {
 // === impl Jitter ===
 
 impl Jitter {
-    /// Runs of a dedicated V100 as Clockwork's figure 10 tells of them: if each is predicted as the
-    /// 99th percentile of the last ten, 99 of 100 predictions that are too long are by less than
-    /// 144 us, and of those too short by less than 55 us. Outliers of more than 10 ms are rare
-    /// there; as 58 of 208 million requests failed because of them, they are one in four million
-    /// here.
+    /// Runs of a dedicated V100 as in Clockwork's figure 10. If each run is predicted as the 99th percentile of the
+    /// last ten, 99 of 100 predictions that are too long are too long by less than 144 us, and of those that are too
+    /// short by less than 55 us. Outliers of more than 10 ms are rare there. As 58 of 208 million requests failed
+    /// because of them, they are one in four million here.
     pub const CLOCKWORK_INFER: Self = Self::Tails {
         shorter: 28_000,
         longer: 12_000,
@@ -234,7 +229,7 @@ impl Jitter {
         outlier: 10_000_000,
     };
 
-    /// The same for loads: 431 us and 348 us.
+    /// The same for loads, with 431 us and 348 us.
     pub const CLOCKWORK_LOAD: Self = Self::Tails {
         shorter: 1_000,
         longer: 76_000,
@@ -242,7 +237,7 @@ impl Jitter {
         outlier: 10_000_000,
     };
 
-    /// How long a run takes whose profile says `profile` ns, at least 1 ns.
+    /// The run time if the profile says `profile` ns, at least 1 ns.
     pub fn apply(&self, profile: Nanos, random: &mut ChaCha8Rng) -> Nanos {
         let factor = match *self {
             Self::None => return profile,

@@ -1,8 +1,8 @@
-//! One replay of the scheduler's benchmark, for tools that watch a process: callgrind counts the
-//! instructions inside of `measured_replay`.
+//! One replay of the scheduler's benchmark, for tools that observe a process: callgrind counts the instructions inside
+//! `measured_replay`.
 //!
-//! `scheduler_replay POLICY QUEUES DEVICES REQUESTS SHAPE ASKED`; with `ASKED` each queue is of a tenant of its
-//! own, and so many of them are asked; where these are not all, what has changed is taken after every call.
+//! `scheduler_replay POLICY QUEUES DEVICES REQUESTS SHAPE ASKED`. With `ASKED` each queue belongs to a tenant of its
+//! own, and this many of them get requests. If these are not all, the changes are taken after every call.
 #![expect(clippy::print_stdout, reason = "prints what it replayed")]
 
 #[path = "../benches/scheduler/load.rs"]

@@ -9,9 +9,9 @@ use sextant_types::index::{IndexVec, VariantIx};
 #[derive(Debug)]
 pub(super) struct ColdQueue<T> {
     queues: IndexVec<VariantIx, RequestQueue<T>>,
-    /// By variant: when its first request cannot be helped any more.
+    /// By variant: when its first request can no longer be met.
     expiries: IndexedHeap<VariantIx>,
-    /// Variants for which something waits.
+    /// Variants for which requests wait.
     variants: BTreeSet<VariantIx>,
     waiting: usize,
 }
@@ -34,12 +34,12 @@ impl<T> ColdQueue<T> {
         self.waiting
     }
 
-    /// The variants for which something waits.
+    /// The variants for which requests wait.
     pub fn variants(&self) -> Vec<VariantIx> {
         self.variants.iter().copied().collect()
     }
 
-    /// Requests of one variant.
+    /// The number of requests of one variant.
     pub fn len_of(&self, variant: VariantIx) -> usize {
         self.queues.get(variant).map_or(0, RequestQueue::len)
     }
@@ -70,8 +70,8 @@ impl<T> ColdQueue<T> {
         Some(request)
     }
 
-    /// The first request of a variant can be helped until `last`, [`NEVER`] for as long as it takes;
-    /// `None` when there is none.
+    /// Records that a LOAD can help the first request of a variant until `last`; [`NEVER`] if there is no limit, `None`
+    /// if there is no request.
     pub fn expect(&mut self, variant: VariantIx, last: Option<Nanos>) {
         match last {
             None | Some(NEVER) => drop(self.expiries.remove(variant)),
@@ -83,7 +83,7 @@ impl<T> ColdQueue<T> {
         self.expiries.first().map(|(at, _)| at)
     }
 
-    /// A variant whose first request cannot be helped at `now`.
+    /// A variant whose first request can no longer be helped at `now`.
     pub fn expired(&self, now: Nanos) -> Option<VariantIx> {
         let first = self.expiries.first().filter(|(at, _)| *at <= now);
         first.map(|(_, variant)| variant)

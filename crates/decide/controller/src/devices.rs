@@ -8,8 +8,8 @@ use sextant_schedule as schedule;
 use sextant_types::index::{DeviceIx, KindIx};
 
 impl<T> Controller<T> {
-    /// A device is up, with nothing loaded and nothing running; tells the batches that were under
-    /// way on it if it was up before.
+    /// A device is up, with nothing loaded and nothing running. If it was up before, returns the
+    /// batches that were under way on it.
     pub fn on_device_up(
         &mut self,
         now: Nanos,
@@ -38,9 +38,9 @@ impl<T> Controller<T> {
         lost
     }
 
-    /// A device is gone; tells the batches that were under way on it. Their requests are with the
-    /// caller, who may hand them in again. What waited for the variants on it waits on, unless no
-    /// other device could load them.
+    /// A device is gone. Returns the batches that were under way on it. The caller has their
+    /// requests and may hand them in again. Requests that waited for the variants on the device
+    /// keep waiting, unless no other device could load their variant.
     pub fn on_device_down(
         &mut self,
         now: Nanos,

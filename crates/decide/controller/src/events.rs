@@ -8,8 +8,8 @@ use sextant_profile::Run;
 use sextant_types::index::{DeviceIx, QueueIx, VariantIx};
 
 impl<T> Controller<T> {
-    /// A request arrives for a variant whose queries come in one size. One that no device can load is
-    /// dropped at once.
+    /// A request arrives for a variant whose queries come in one size. It is dropped at once if no device can load the
+    /// variant.
     pub fn on_request(
         &mut self,
         now: Nanos,
@@ -20,7 +20,7 @@ impl<T> Controller<T> {
         self.on_shaped_request(now, (variant, Shape::default()), request, actions);
     }
 
-    /// A request of a shape arrives for a variant. One that no device can load is dropped at once.
+    /// A request of a shape arrives for a variant. It is dropped at once if no device can load the variant.
     pub fn on_shaped_request(
         &mut self,
         now: Nanos,
@@ -46,7 +46,7 @@ impl<T> Controller<T> {
         self.count_request(now, queue, request.rows);
         self.placement
             .on_request(now, variant, request.deadline, &mut self.moves);
-        // What the placement unloads must be gone before the scheduler chooses.
+        // Variants that the placement unloads must be gone before the scheduler chooses.
         self.carry_out_moves(now, actions);
         self.admit(now, tagged(queue, request), DropReason::Infeasible);
         self.carry_out(now, actions);
@@ -56,8 +56,8 @@ impl<T> Controller<T> {
         }
     }
 
-    /// A request was turned away that the variant would have met if it had been loaded: it counts as
-    /// asked for, and is loaded where what has to go for it is worth less.
+    /// A request was refused that the variant would have met if it had been loaded. It counts as demand, and the
+    /// variant is loaded where the variants that must leave for it are worth less.
     pub fn on_missed(&mut self, now: Nanos, variant: VariantIx, actions: &mut Actions<T>) {
         if self.variant(variant).is_some_and(|of| !of.retired) && !self.is_loaded(variant) {
             self.placement.on_missed(now, variant, &mut self.moves);
@@ -65,7 +65,7 @@ impl<T> Controller<T> {
         }
     }
 
-    /// A batch has left its device, whatever became of it; `run` is how it ran, if it did.
+    /// A batch has left its device, whatever its outcome. `run` says how it ran, if it did.
     pub fn on_result(
         &mut self,
         now: Nanos,
@@ -86,7 +86,7 @@ impl<T> Controller<T> {
             self.changed_pools.add(pool);
         }
         self.scheduler.on_result(now, batch, &mut self.actions);
-        // What is sent next counts before the variant may be taken for idle.
+        // The next batch counts before the variant may be considered idle.
         self.carry_out(now, actions);
         self.placement
             .on_finished(now, of.device, variant, &mut self.moves);
@@ -96,8 +96,8 @@ impl<T> Controller<T> {
         }
     }
 
-    /// A LOAD has ended, or a variant was found on a device. Where no device is left to try, what
-    /// waits for the variant is given up.
+    /// A LOAD has ended, or a variant was found on a device. If no device is left to try, the requests that wait for
+    /// the variant are given up.
     pub fn on_load_result(
         &mut self,
         now: Nanos,
@@ -127,8 +127,8 @@ impl<T> Controller<T> {
         self.give_up_crowded_out(now, actions);
     }
 
-    /// Something else slows a variant down on a device: it moves to the first of `to` that can take it;
-    /// see [`placement::Placement::on_relocate`](sextant_placement::Placement::on_relocate). Returns whether it does.
+    /// Something else slows a variant down on a device. The variant moves to the first of `to` that can take it; see
+    /// [`placement::Placement::on_relocate`](sextant_placement::Placement::on_relocate). Returns whether it moves.
     pub fn on_relocate(
         &mut self,
         now: Nanos,
@@ -143,8 +143,8 @@ impl<T> Controller<T> {
         begins
     }
 
-    /// Something else slows a variant down on a device, and one of `stay` has it: it leaves that device; see
-    /// [`placement::Placement::on_withdraw`](sextant_placement::Placement::on_withdraw).
+    /// Something else slows a variant down on a device, and one of `stay` has the variant too. The variant is unloaded
+    /// from that device; see [`placement::Placement::on_withdraw`](sextant_placement::Placement::on_withdraw).
     pub fn on_withdraw(
         &mut self,
         now: Nanos,
@@ -174,7 +174,7 @@ impl<T> Controller<T> {
         self.carry_out(now, actions);
     }
 
-    /// A device takes no work for a variant any more: it is not asked to load it again for a while.
+    /// A device no longer takes work for a variant. It is not asked to load the variant again for a while.
     pub fn on_lost(
         &mut self,
         now: Nanos,
@@ -206,8 +206,8 @@ impl<T> Controller<T> {
         self.refresh(now, actions);
     }
 
-    /// Whether a variant takes so many rows more, or why not. The scheduler refuses too, but knows
-    /// nothing of a variant that is loaded nowhere.
+    /// Whether a variant can take this many more rows, or why not. The scheduler also refuses requests, but it does not
+    /// know variants that are loaded nowhere.
     fn accept(&self, now: Nanos, variant: VariantIx, rows: u32) -> Result<(), DropReason> {
         let of = self.variant(variant).filter(|of| !of.retired);
         let of = of.ok_or(DropReason::Gone)?;
@@ -223,7 +223,7 @@ impl<T> Controller<T> {
         }
     }
 
-    /// Gives up what waits for a variant if no device could load it now.
+    /// Gives up the requests that wait for a variant if no device could load it now.
     pub(super) fn give_up_if_hopeless(
         &mut self,
         now: Nanos,
@@ -235,7 +235,7 @@ impl<T> Controller<T> {
         }
     }
 
-    /// Gives up what waits for variants that have no room left beside what is pinned.
+    /// Gives up the requests that wait for variants for which pinned variants leave no room.
     pub(super) fn give_up_crowded_out(&mut self, now: Nanos, actions: &mut Actions<T>) {
         if !self.placement.pins() {
             return;
@@ -245,8 +245,8 @@ impl<T> Controller<T> {
         }
     }
 
-    /// No LOAD of a variant is to be expected any more: everything that waits for one is dropped as
-    /// [`DropReason::Gone`]. What a device that has the variant will run is left alone.
+    /// No further LOAD of a variant is expected. Drops every request that waits for one as [`DropReason::Gone`].
+    /// Requests that a device with the variant will run are not affected.
     pub(super) fn give_up(&mut self, now: Nanos, variant: VariantIx, actions: &mut Actions<T>) {
         while let Some(request) = self.cold.pop(variant) {
             self.count_left(request.payload.queue, 1, request.rows);

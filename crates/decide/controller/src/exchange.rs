@@ -1,4 +1,4 @@
-//! What the scheduler and the placement tell each other.
+//! How the scheduler and the placement inform each other.
 
 use super::{
     Action, Actions, Batch, BatchId, Controller, DropReason, NEVER, Nanos, Request, TaggedPayload,
@@ -8,8 +8,8 @@ use sextant_schedule::Action as Decided;
 use sextant_types::index::{DeviceIx, VariantIx};
 
 impl<T> Controller<T> {
-    /// Carries out what was decided, until nothing follows from it. What the placement wants comes
-    /// first: the scheduler must not use what is to be unloaded.
+    /// Carries out what was decided, until nothing further follows from it. The decisions of the placement come first,
+    /// because the scheduler must not use what is to be unloaded.
     #[inline]
     pub(super) fn carry_out(&mut self, now: Nanos, out: &mut Actions<T>) {
         if !self.actions.is_empty() || !self.moves.is_empty() {
@@ -26,7 +26,7 @@ impl<T> Controller<T> {
             }
             self.carry_out_moves(now, out);
             if self.actions.is_empty() {
-                // Its memory is used again.
+                // Its memory is reused.
                 self.actions = actions;
                 return;
             }
@@ -124,8 +124,7 @@ impl<T> Controller<T> {
         }
     }
 
-    /// A batch of a variant that the placement has unloaded in the same moment: its requests wait
-    /// again.
+    /// Takes back a batch of a variant that the placement has unloaded at the same moment. Its requests wait again.
     fn take_back(
         &mut self,
         now: Nanos,
@@ -141,8 +140,8 @@ impl<T> Controller<T> {
         self.scheduler.on_result(now, id, &mut self.actions);
     }
 
-    /// Puts a request, of which the placement knows, where it has to wait; `late` is the reason when
-    /// no LOAD could help it.
+    /// Puts a request that the placement knows where it has to wait. `late` is the reason for dropping it if no LOAD
+    /// could help it.
     pub(super) fn admit(
         &mut self,
         now: Nanos,
@@ -176,7 +175,7 @@ impl<T> Controller<T> {
         self.variant(variant).is_none_or(|of| of.retired)
     }
 
-    /// Whether a variant that is loaded nowhere takes so many rows more, or why not.
+    /// Whether a variant that is loaded nowhere can take this many more rows, or why not.
     pub(super) fn accept_cold(&self, variant: VariantIx, rows: u32) -> Result<(), DropReason> {
         let of = self.variant(variant).ok_or(DropReason::Gone)?;
         let queue = &of.spec.queue;
@@ -190,7 +189,7 @@ impl<T> Controller<T> {
         }
     }
 
-    /// By when its variant has to be loaded for a request to be met; `None` when it would be late even
+    /// The time by which the variant has to be loaded for a request to be met; `None` if the request would be late even
     /// if it were loaded.
     fn ready_by(&self, request: &Request<TaggedPayload<T>>) -> Option<Nanos> {
         let (deadline, rows) = (request.deadline, request.rows);
@@ -202,7 +201,7 @@ impl<T> Controller<T> {
         deadline.checked_sub(run)
     }
 
-    /// Until when a LOAD helps the first request that waits for a variant.
+    /// The time until which a LOAD helps the first request that waits for a variant.
     fn last_chance(&self, variant: VariantIx) -> Option<Nanos> {
         let ready_by = self.ready_by(self.cold.first(variant)?);
         Some(ready_by.map_or(0, |by| self.placement.last_chance(variant, by)))
@@ -215,7 +214,7 @@ impl<T> Controller<T> {
         }
     }
 
-    /// Drops the requests of a variant that no LOAD can help any more.
+    /// Drops the requests of a variant that no LOAD can help any longer.
     pub(super) fn expire(&mut self, now: Nanos, variant: VariantIx, out: &mut Actions<T>) {
         while self.last_chance(variant).is_some_and(|last| last < now)
             && let Some(request) = self.cold.pop(variant)

@@ -1,33 +1,33 @@
-//! What runs and LOADs teach.
+//! What the controller learns from runs and LOADs.
 
 use super::{Actions, BatchId, Controller, NEVER, Nanos, PoolIx};
 use sextant_profile::{Patience, RollingKey, Run};
 use sextant_types::index::{DeviceIx, KindIx, QueueIx, VariantIx};
 
-/// Estimates that no run has confirmed for this long go back to the profile.
+/// Estimates that no run has confirmed for this long return to the profile.
 const PATIENCE: Patience = Patience {
     least: 500_000_000,
     most: 5_000_000_000,
 };
 
-/// Time between two looks at estimates that nothing confirms, ns.
+/// Time between two looks at unconfirmed estimates, ns.
 const LOOK: Nanos = 500_000_000;
 
-/// What came of a LOAD.
+/// The outcome of a LOAD.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LoadResult {
-    /// It took so long, ns.
+    /// It took this long, ns.
     After(Nanos),
-    /// The variant was found loaded, whoever had it loaded.
+    /// The variant was found loaded, no matter who loaded it.
     Found,
-    /// It was not started: its window had closed.
+    /// It was not started, because its window had closed.
     TooLate,
     /// It failed.
     Failed,
 }
 
 impl<T> Controller<T> {
-    /// What the profile says of a batch under way, of so many rows, ns.
+    /// The run time by the profile for a batch under way, if it has this many rows, ns.
     pub fn profiled(&self, batch: BatchId, rows: u32) -> Option<Nanos> {
         let of = self.batches.get(batch.at as usize)?;
         if of.number != batch.number || batch.number == 0 {
@@ -37,9 +37,8 @@ impl<T> Controller<T> {
         Some(self.estimates.profile(kind, queue)?.of(rows))
     }
 
-    /// Where a variant may run: pool, kind of device, and how much longer than by its profile a lone
-    /// request takes there, ns; for a variant whose queries come in several sizes [`Self::excesses`]
-    /// tells that.
+    /// Where a variant may run: the pool, the kind of device, and the time by which a lone request there exceeds its
+    /// profile, ns. For a variant whose queries come in several sizes the excess is in [`Self::excesses`].
     pub fn runs_on(
         &self,
         variant: VariantIx,
@@ -82,7 +81,7 @@ impl<T> Controller<T> {
         self.carry_out(now, actions);
     }
 
-    /// Learns from a LOAD, unless those that follow are unlike it.
+    /// Learns from a LOAD, unless it is a first load, which later ones do not resemble.
     pub(super) fn learn_load(
         &mut self,
         now: Nanos,
@@ -108,7 +107,7 @@ impl<T> Controller<T> {
         }
     }
 
-    /// Takes estimates that nothing has confirmed for a while back to the profiles.
+    /// Returns estimates that nothing has confirmed for a while to the profiles.
     pub(super) fn refresh(&mut self, now: Nanos, actions: &mut Actions<T>) {
         if self.refresh_at > now {
             return;
@@ -123,7 +122,7 @@ impl<T> Controller<T> {
         self.carry_out(now, actions);
     }
 
-    /// Run times on a kind are others from now on.
+    /// Tells the scheduler that run times on a kind have changed.
     fn tell_latency(&mut self, now: Nanos, kind: KindIx, queue: QueueIx) {
         for pool in self.pools_of(self.variant_of(queue)).to_vec() {
             if self.pools.kind(pool) == Some(kind) {

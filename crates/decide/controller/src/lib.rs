@@ -1,25 +1,24 @@
-//! One controller: which batch runs where and when, what is loaded where, and what both cost.
+//! One controller decides which batch runs where and when, what is loaded where, and what both cost.
 //!
-//! A [`Controller`] joins a scheduler and a placement with the estimates that they work with, with
-//! what may run where, and with what is desired loaded. It takes requests for any variant. Those of
-//! variants that are loaded somewhere go to the scheduler; those of others wait here, by deadline,
-//! until a LOAD has made their variant ready, or until no LOAD could help them. What the scheduler
-//! hands back because a variant was unloaded waits again. It alone orders LOADs and UNLOADs.
+//! A [`Controller`] joins a scheduler and a placement with the estimates that they use, with what may run where, and
+//! with what is desired to be loaded. It takes requests for any variant. Requests for variants that are loaded
+//! somewhere go to the scheduler. Requests for other variants wait here, by deadline, until a LOAD has made their
+//! variant ready or until no LOAD could help them. Requests that the scheduler hands back because a variant was
+//! unloaded wait again. Only the controller orders LOADs and UNLOADs.
 //!
-//! **Pools.** Devices of one kind on which the same variants are ready form a pool of the scheduler,
-//! however many they are: what is true of one is true of all, so a request looks at its pools and at
-//! no device. When what is loaded on a device changes, the device changes its pool, with what runs
-//! on it. A kind is named by the caller: devices of a kind are to run and load a variant alike, and
-//! what is learnt on one counts for all.
+//! **Pools.** All devices of one kind on which the same variants are ready form one pool of the scheduler. What is true
+//! of one of them is true of all, so a request looks at its pools and not at devices. When the variants on a device
+//! change, the device changes its pool and takes along what runs on it. The caller names the kinds: devices of a kind
+//! must run and load a variant alike, and what is learnt on one counts for all.
 //!
-//! **Queues.** A variant whose queries come in several sizes has a queue of the scheduler for each size
-//! that shares batches, opened by its first request.
+//! **Queues.** A variant whose queries come in several sizes has one queue of the scheduler for each size that shares
+//! batches. The first request of the size opens it.
 //!
-//! Two shells drive it: the dispatcher, with a lock, a clock and messages, and the simulator, with a
+//! Two programs drive the controller: the dispatcher, with a lock, a clock and messages, and the simulator, with a
 //! virtual clock.
 //!
-//! **Invariant:** no clock, no async, no lock, no I/O, no logging. Time is an argument, order never
-//! depends on a hash, and the same inputs give the same answer.
+//! **Invariant:** no clock, no async, no lock, no I/O, no logging. Time is an argument, order never depends on a hash,
+//! and the same inputs give the same answer.
 
 use std::collections::BTreeMap;
 
@@ -65,76 +64,76 @@ pub struct Options<S = schedule::Options> {
     pub estimation: Estimation,
 }
 
-/// A request's payload with its queue, which a scheduler does not tell of what it drops.
+/// A request's payload with its queue, because a scheduler does not say from which queue it drops a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct TaggedPayload<T> {
     queue: QueueIx,
     payload: T,
 }
 
-/// What the caller has to do.
+/// An action that the caller must carry out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action<T> {
-    /// Run a batch; as [`schedule::Action::Infer`]. To be answered by [`Controller::on_result`].
+    /// Run a batch, as [`schedule::Action::Infer`]. The caller answers with [`Controller::on_result`].
     Infer {
-        /// On which device.
+        /// The device.
         device: DeviceIx,
-        /// Of which variant.
+        /// The variant.
         variant: VariantIx,
-        /// Its requests, earliest deadline first.
+        /// The requests, earliest deadline first.
         requests: Vec<Request<T>>,
-        /// Not to be started before this.
+        /// The batch must not start before this.
         earliest: Nanos,
-        /// Not to be started after this; [`NEVER`] without a target.
+        /// The batch must not start after this; [`NEVER`] without a target.
         latest: Nanos,
         /// Expected run time, ns.
         expected: Nanos,
-        /// Names the batch.
+        /// Identifies the batch.
         id: BatchId,
     },
-    /// Answer with a refusal.
+    /// Refuse a request.
     Drop {
-        /// Of which variant.
+        /// The variant.
         variant: VariantIx,
         /// The request.
         request: Request<T>,
-        /// Why.
+        /// The reason.
         reason: DropReason,
     },
-    /// Load a variant, to be answered by [`Controller::on_load_result`], or unload one, to be answered
-    /// by [`Controller::on_unloaded`].
+    /// Load a variant, which the caller answers with [`Controller::on_load_result`], or unload one, which it answers
+    /// with [`Controller::on_unloaded`].
     Move(placement::Action),
 }
 
-/// Where the actions of an event are collected.
+/// The list in which the actions of an event are collected.
 pub type Actions<T> = Vec<Action<T>>;
 
 /// What a device offers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeviceSpec {
-    /// Which kind it is of.
+    /// The kind of the device.
     pub kind: KindIx,
     /// Pages for variants.
     pub pages: u32,
-    /// Batches that it runs side by side, at least 1; the same for all of a kind.
+    /// Batches that it runs side by side, at least 1. It is the same for all devices of a kind.
     pub slots: u16,
 }
 
-/// What there is to know of a variant.
+/// The facts about a variant.
 #[derive(Debug, Clone, PartialEq)]
 pub struct VariantSpec {
     /// Pages that it takes for itself.
     pub pages: u32,
-    /// Pages that it takes together with others.
+    /// Pages that it shares with other variants.
     pub shared: Option<Shared>,
-    /// Its queue, with the run times of a kind of which nothing else is known.
+    /// Its queue, with the run times for kinds of which nothing else is known.
     pub queue: QueueSpec,
-    /// Where its queries come in several sizes: their run times, of a kind of which nothing else is
-    /// known.
+    /// If its queries come in several sizes: their run times, for kinds of which nothing else is known.
     pub surface: Option<Surface>,
-    /// Time of a LOAD by the profile, ns, where nothing else is known.
+    /// Time of a LOAD by the profile, ns, if nothing else is known.
     pub load: Nanos,
-    /// The least that its first LOAD on a device takes, ns, where later ones find what that prepared; 0 where all are alike.
+    /// The least time of its first LOAD on a device, ns, if later LOADs reuse what the first prepared; 0 if all take
+    /// the same time.
     pub first_load: Nanos,
     /// The kinds of devices that can run it.
     pub kinds: Vec<OnKind>,
@@ -143,30 +142,30 @@ pub struct VariantSpec {
 /// A variant on a kind of device.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OnKind {
-    /// Which kind.
+    /// The kind.
     pub kind: KindIx,
-    /// Run times by the profile; `None` for those of the variant's queue.
+    /// Run times by the profile; `None` for the run times of the variant's queue.
     pub latency: Option<LatencyTable>,
-    /// Run times by rows and size; `None` for the variant's.
+    /// Run times by rows and size; `None` for the variant's surface.
     pub surface: Option<Surface>,
-    /// Time of a LOAD by the profile, ns; 0 for the variant's.
+    /// Time of a LOAD by the profile, ns; 0 for the variant's time.
     pub load: Nanos,
-    /// Price of a slot's time on such a device, in any unit, the same for all kinds.
+    /// Price of a slot's time on such a device. The unit is arbitrary and the same for all kinds.
     pub price: f32,
-    /// Most rows of a batch that several requests share there, as a plan has it; `u32::MAX` without one.
+    /// The most rows of a batch that several requests share there, as a plan says; `u32::MAX` without a plan.
     pub planned_rows: u32,
 }
 
 #[derive(Debug)]
 struct Variant {
     spec: VariantSpec,
-    /// Pools on which the scheduler may use it.
+    /// Pools in which the scheduler may use it.
     pools: SmallVec<[PoolIx; 2]>,
-    /// Its queues; the first is that of all requests where there is no surface.
+    /// Its queues. The first takes all requests if there is no surface.
     queues: SmallVec<[QueueIx; 1]>,
     /// Rows of requests that are neither in a batch nor dropped.
     waiting_rows: u64,
-    /// Asked for no more.
+    /// Whether it takes no more requests.
     retired: bool,
 }
 
@@ -187,8 +186,8 @@ struct Batch {
 
 /// Requests, variants and devices together.
 ///
-/// Contract: that of [`Scheduler`] and of [`Placement`]; every request leaves once, in a batch or
-/// dropped, whatever is loaded and lost meanwhile. `now` never decreases.
+/// Contract: that of [`Scheduler`] and of [`Placement`]. Every request leaves once, in a batch or dropped, whatever is
+/// loaded and lost in the meantime. `now` never decreases.
 #[derive(Debug)]
 pub struct Controller<T> {
     scheduler: Box<dyn Scheduler<TaggedPayload<T>>>,
@@ -204,23 +203,22 @@ pub struct Controller<T> {
     cold: ColdQueue<TaggedPayload<T>>,
     /// Run times by kind and queue.
     estimates: Estimates,
-    /// LOAD times by kind and variant, where they are estimated.
+    /// LOAD times by kind and variant, if they are estimated.
     loads: Option<Rolling10<VariantIx>>,
-    /// When estimates that nothing confirms are looked at next.
+    /// When estimates that nothing confirms are next examined.
     refresh_at: Nanos,
     /// By [`BatchId`]'s position.
     batches: Vec<Batch>,
-    /// What the scheduler and the placement have said and nobody has carried out yet.
+    /// Decisions of the scheduler and the placement that have not been carried out yet.
     actions: schedule::Actions<TaggedPayload<T>>,
     moves: placement::Actions,
     deadlines: Vec<Nanos>,
-    /// Pools whose load is another one, and variants that have other pools or run times, since that
-    /// was last asked for.
+    /// Pools whose load has changed, and variants whose pools or run times have changed, since they were last taken.
     changed_pools: Marks<PoolIx>,
     changed_variants: Marks<VariantIx>,
 }
 
-// Of ours alone, so that a default's type is known.
+// Implemented for our policy alone, so that the type of a default is known.
 impl Default for Options {
     fn default() -> Self {
         Self {
@@ -232,7 +230,7 @@ impl Default for Options {
 }
 
 impl<T: std::fmt::Debug + Send + 'static> Controller<T> {
-    /// A controller without devices and variants, after the policies that the options name.
+    /// A controller without devices and variants, with the policies that the options name.
     pub fn new<S: Schedulers>(options: &Options<S>) -> Self {
         Self {
             scheduler: options.scheduling.build(),
@@ -259,7 +257,7 @@ impl<T: std::fmt::Debug + Send + 'static> Controller<T> {
 }
 
 impl<T> Controller<T> {
-    /// Requests that wait, for a LOAD or for a device.
+    /// Requests that wait for a LOAD or for a device.
     pub fn waiting(&self) -> usize {
         self.cold.len() + self.scheduler.waiting()
     }
@@ -274,7 +272,7 @@ impl<T> Controller<T> {
         !self.pools_of(variant).is_empty()
     }
 
-    /// The pools on which batches of a variant may run now.
+    /// The pools in which batches of a variant may run now.
     pub fn pools_of(&self, variant: VariantIx) -> &[PoolIx] {
         self.variant(variant).map_or(&[], |of| &of.pools)
     }
@@ -289,17 +287,17 @@ impl<T> Controller<T> {
         self.scheduler.load(pool)
     }
 
-    /// What has changed of what waits for a pool by tenant, since that was last asked for.
+    /// Passes to `each` what has changed in the backlogs of a pool by tenant since the last call.
     pub fn take_news(&mut self, pool: PoolIx, each: &mut dyn FnMut(News)) {
         self.scheduler.take_news(pool, each);
     }
 
-    /// Whose a variant is; `None` for one that is not known.
+    /// The tenant of a variant; `None` if the variant is not known.
     pub fn tenant(&self, variant: VariantIx) -> Option<TenantIx> {
         Some(self.variant(variant)?.spec.queue.tenant)
     }
 
-    /// Device time that goes before a request of a variant that comes now, on a slot of a pool, ns.
+    /// Device time that goes before a request of a variant that arrives now, on a slot of a pool, ns.
     pub fn ahead(&self, pool: PoolIx, variant: VariantIx) -> Nanos {
         let load = self.load(pool);
         if load.queued == 0 {
@@ -311,12 +309,12 @@ impl<T> Controller<T> {
         fair.map_or(load.queued, |work| load.queued.min(work / slots))
     }
 
-    /// The pools whose load is another one than at the last call, in place of what is in `pools`.
+    /// Replaces the contents of `pools` with the pools whose load has changed since the last call.
     pub fn take_changed_pools(&mut self, pools: &mut Vec<PoolIx>) {
         self.changed_pools.take(pools);
     }
 
-    /// The variants that have other pools, or other run times there, than at the last call.
+    /// Replaces the contents of `variants` with the variants whose pools or run times have changed since the last call.
     pub fn take_changed_variants(&mut self, variants: &mut Vec<VariantIx>) {
         self.changed_variants.take(variants);
     }
@@ -327,12 +325,12 @@ impl<T> Controller<T> {
         numbered.filter_map(|(at, device)| Some((at, &device.as_ref()?.spec)))
     }
 
-    /// The placement: presence of variants, free pages, demand.
+    /// The placement: the presence of variants, free pages and demand.
     pub fn placement(&self) -> &dyn Placement {
         self.placement.as_ref()
     }
 
-    /// When [`Self::on_timer`] is next worth calling. O(1).
+    /// When [`Self::on_timer`] should next be called. O(1).
     pub fn next_timer(&self) -> Option<Nanos> {
         let scheduled = self.scheduler.next_timer().unwrap_or(NEVER);
         let placed = self.placement.next_timer().unwrap_or(NEVER);
@@ -353,12 +351,12 @@ impl<T> Controller<T> {
 // === impl Variant ===
 
 impl Variant {
-    /// What its profile says of a kind of device, if it can run there.
+    /// What its profile says for a kind of device, if it can run there.
     fn on(&self, kind: KindIx) -> Option<&OnKind> {
         self.spec.kinds.iter().find(|on| on.kind == kind)
     }
 
-    /// Run times of a queue on a kind of device by the profile.
+    /// Run times of a queue on a kind of device, by the profile.
     fn profile(&self, kind: KindIx, queue: &Queue) -> LatencyTable {
         let on = self.on(kind);
         match &self.spec.surface {

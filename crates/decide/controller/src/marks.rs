@@ -1,4 +1,4 @@
-//! What has changed, each once, for shells that keep copies.
+//! Lists of what has changed, each entry once, for callers that keep copies.
 
 use sextant_types::index::Number;
 
@@ -31,7 +31,7 @@ impl<I: Number> Marks<I> {
         }
     }
 
-    /// What was added since the last call, in place of what is in `list`.
+    /// Replaces the contents of `list` with what was added since the last call.
     pub fn take(&mut self, list: &mut Vec<I>) {
         list.clear();
         std::mem::swap(&mut self.list, list);

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sextant_types::index::{IndexVec, KindIx, PoolIx, VariantIx};
 
-/// A set of variants as one number: the exclusive or of their marks. Two sets are taken to be the same
-/// when their numbers are: among a million pools, differing ones meet with a chance of 1 in 10^26.
+/// A set of variants as one number: the exclusive or of their marks. Two sets count as the same if their numbers are
+/// equal. Among a million pools, two different sets have the same number with a probability of 1 in 10^26.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(super) struct Content(u128);
 
@@ -17,7 +17,7 @@ struct Pool {
     devices: u32,
 }
 
-/// Every pool with a device, by what is on it.
+/// Every pool with a device, by its contents.
 #[derive(Debug, Default)]
 pub(super) struct Pools {
     list: IndexVec<PoolIx, Option<Pool>>,
@@ -28,7 +28,7 @@ pub(super) struct Pools {
 // === impl Content ===
 
 impl Content {
-    /// With a variant more, or less.
+    /// The content with one variant more, or one fewer if it is already there.
     pub fn with(self, variant: VariantIx) -> Self {
         let low = u128::from(mixed(u64::from(variant.get()) << 1));
         let high = u128::from(mixed(u64::from(variant.get()) << 1 | 1));
@@ -36,7 +36,7 @@ impl Content {
     }
 }
 
-/// A number that looks random, the same for the same argument (the finalizer of splitmix64).
+/// A pseudo-random number, the same for the same argument (the finalizer of splitmix64).
 fn mixed(value: u64) -> u64 {
     let mixed = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -71,7 +71,7 @@ impl Pools {
         at
     }
 
-    /// A pool is gone; tells the variants that were on it.
+    /// Removes a pool. Returns the variants that were on it.
     pub fn close(&mut self, pool: PoolIx) -> BTreeSet<VariantIx> {
         let Some(of) = self.list.get_mut(pool).and_then(Option::take) else {
             return BTreeSet::new();
@@ -81,7 +81,7 @@ impl Pools {
         of.variants
     }
 
-    /// What is on the devices of a pool changes by one variant, on all of them.
+    /// Adds a variant to all devices of a pool, or removes it from all.
     pub fn change(&mut self, pool: PoolIx, variant: VariantIx) {
         let Some(Some(of)) = self.list.get_mut(pool) else {
             return;
@@ -94,14 +94,14 @@ impl Pools {
         self.by_content.insert((of.kind, of.content), pool);
     }
 
-    /// A device comes to a pool.
+    /// A device joins a pool.
     pub fn join(&mut self, pool: PoolIx) {
         if let Some(Some(of)) = self.list.get_mut(pool) {
             of.devices += 1;
         }
     }
 
-    /// A device leaves a pool; tells how many are left.
+    /// A device leaves a pool. Returns the number of devices that are left.
     pub fn leave(&mut self, pool: PoolIx) -> u32 {
         let Some(Some(of)) = self.list.get_mut(pool) else {
             return 0;
@@ -127,7 +127,7 @@ impl Pools {
             .is_some_and(|of| of.variants.contains(&variant))
     }
 
-    /// The variants on a pool.
+    /// The variants in a pool.
     pub fn variants(&self, pool: PoolIx) -> BTreeSet<VariantIx> {
         self.get(pool)
             .map_or(BTreeSet::new(), |of| of.variants.clone())

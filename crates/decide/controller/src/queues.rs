@@ -1,6 +1,6 @@
-//! The queues of a variant: one where its queries come in one size, and otherwise one for each size that
-//! shares batches, with the run times of that size. So a long query waits with long ones, and what it
-//! takes says nothing of short ones.
+//! The queues of a variant: one if its queries come in one size, otherwise one for each size that shares batches, with
+//! the run times of that size. A long query therefore waits with long ones, and its run time says nothing about short
+//! ones.
 
 use smallvec::SmallVec;
 
@@ -9,39 +9,38 @@ use super::{
 };
 use sextant_types::index::{KindIx, QueueIx, VariantIx};
 
-/// Most queues of one variant, until they are looked through for one that nobody uses.
+/// When a variant has this many queues, an unused one is closed before another is opened.
 const MOST: usize = 64;
 
-/// What of a query's inputs decides how long it runs, and with which others it shares a batch.
+/// The properties of a query's inputs that determine its run time and the queries with which it shares a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Shape {
-    /// Elements of one of its rows. Says nothing for a variant without a
-    /// [`Surface`](sextant_profile::Surface).
+    /// Elements of one of its rows. It is not used for a variant without a [`Surface`](sextant_profile::Surface).
     pub size: u64,
-    /// Which queries it may share a batch with.
+    /// The queries with which it may share a batch.
     pub sharing: Sharing,
 }
 
-/// Which queries share a batch.
+/// The queries that share a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Sharing {
-    /// Those of near sizes: they are padded.
+    /// Queries of similar sizes, which are padded.
     #[default]
     Near,
-    /// Only those whose dimensions are the same; the number names the dimensions.
+    /// Only queries with the same dimensions. The number identifies the dimensions.
     Equal(u64),
 }
 
-/// What tells the queues of a variant apart.
+/// Distinguishes the queues of a variant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Key {
-    /// All queries are alike.
+    /// All queries of the variant.
     All,
-    /// Up to this size, which ends a bucket.
+    /// Queries up to this size, which is the end of a bucket.
     Near(u64),
-    /// These dimensions.
+    /// Queries with these dimensions.
     Equal(u64),
-    /// Up to this size, and each query runs for itself.
+    /// Queries up to this size, each of which runs alone.
     Alone(u64),
 }
 
@@ -52,18 +51,18 @@ pub(super) struct Queue {
     key: Key,
     /// The smallest and the largest size.
     pub sizes: (u64, u64),
-    /// Run times where nothing is known of the kind of device.
+    /// Run times for kinds of device of which nothing is known.
     pub latency: LatencyTable,
-    /// Requests that are neither in a batch nor dropped; not counted where all queries are alike.
+    /// Requests that are neither in a batch nor dropped. They are not counted for [`Key::All`].
     requests: u32,
-    /// Batches under way, counted alike.
+    /// Batches under way. They are not counted for [`Key::All`].
     running: u32,
     /// When the last request came.
     used: Nanos,
 }
 
 impl<T> Controller<T> {
-    /// The queue for a request of a variant that is known.
+    /// The queue for a request of a known variant.
     pub(super) fn queue_for(
         &mut self,
         now: Nanos,
@@ -72,7 +71,7 @@ impl<T> Controller<T> {
     ) -> Option<QueueIx> {
         let of = self.variant(variant)?;
         let Some(surface) = &of.spec.surface else {
-            // Made with the variant.
+            // The queue was made with the variant.
             return of.queues.first().copied();
         };
         let bucket = surface.bucket(shape.size);
@@ -91,7 +90,7 @@ impl<T> Controller<T> {
         self.open_queue(now, variant, key, sizes)
     }
 
-    /// A new queue of a variant that is known, with a seat wherever the variant is ready.
+    /// Opens a queue of a known variant, with a seat in every pool in which the variant is ready.
     fn open_queue(
         &mut self,
         now: Nanos,
@@ -128,8 +127,8 @@ impl<T> Controller<T> {
         Some(at)
     }
 
-    /// Ends the queue of a variant that was not used for longest, of those in which nothing waits or
-    /// runs; tells whether there was one.
+    /// Closes the queue of a variant that has been unused for longest, among those in which nothing waits or runs.
+    /// Returns whether there was one.
     fn close_idle(&mut self, now: Nanos, variant: VariantIx) -> bool {
         let Some(of) = self.variant(variant) else {
             return false;
@@ -146,7 +145,7 @@ impl<T> Controller<T> {
         true
     }
 
-    /// Ends a queue in which nothing waits or runs.
+    /// Closes a queue in which nothing waits or runs.
     pub(super) fn close_queue(&mut self, now: Nanos, queue: QueueIx) {
         let Queue { variant, key, .. } = self.queues[queue];
         for pool in self.pools_of(variant).to_vec() {
@@ -183,7 +182,7 @@ impl<T> Controller<T> {
         self.queues[queue].variant
     }
 
-    /// Tells the estimates of a queue on every kind of device that can run its variant.
+    /// Gives the estimator the profile of a queue on every kind of device that can run its variant.
     pub(super) fn seed(&mut self, now: Nanos, queue: QueueIx) {
         let of = &self.queues[queue];
         let Some(variant) = self.variants.known(of.variant) else {
@@ -195,7 +194,7 @@ impl<T> Controller<T> {
         }
     }
 
-    /// A request has come for a queue.
+    /// A request has arrived for a queue.
     pub(super) fn count_request(&mut self, now: Nanos, queue: QueueIx, rows: u32) {
         let of = &mut self.queues[queue];
         if of.key == Key::All {
@@ -208,7 +207,7 @@ impl<T> Controller<T> {
         }
     }
 
-    /// Requests of so many rows have left a queue.
+    /// Requests with this many rows in all have left a queue.
     pub(super) fn count_left(&mut self, queue: QueueIx, requests: u32, rows: u32) {
         let of = &mut self.queues[queue];
         if of.key == Key::All {
@@ -220,7 +219,7 @@ impl<T> Controller<T> {
         }
     }
 
-    /// A batch of a queue is under way, or not any more.
+    /// A batch of a queue is under way, or no longer under way.
     pub(super) fn count_running(&mut self, queue: QueueIx, begins: bool) {
         let of = &mut self.queues[queue];
         match begins {
@@ -230,8 +229,8 @@ impl<T> Controller<T> {
         }
     }
 
-    /// Whether a variant whose queries come in several sizes has no room for as many rows more: the
-    /// scheduler looks at one queue at a time.
+    /// Whether a variant whose queries come in several sizes has no room for this many more rows. The scheduler checks
+    /// only one queue at a time.
     pub(super) fn is_full(&self, variant: VariantIx, rows: u32) -> bool {
         self.variant(variant).is_some_and(|of| {
             let rows = of.waiting_rows + u64::from(rows);
@@ -239,8 +238,8 @@ impl<T> Controller<T> {
         })
     }
 
-    /// What is known of a variant is new: its queues have other run times, and a variant that came in one
-    /// size comes in several, or the other way round.
+    /// The facts about a variant have changed: its queues have other run times, and its queries may now come in several
+    /// sizes instead of one, or the other way round.
     pub(super) fn renew_queues(&mut self, now: Nanos, variant: VariantIx) {
         let Some(of) = self.variant(variant) else {
             return;
@@ -267,7 +266,7 @@ impl<T> Controller<T> {
         let Some(first) = known.or_else(open) else {
             return;
         };
-        // The first is where requests go.
+        // Requests go to the first queue.
         if let Some(of) = self.variants.known_mut(variant)
             && let Some(at) = of.queues.iter().position(|known| *known == first)
         {
@@ -275,7 +274,7 @@ impl<T> Controller<T> {
         }
     }
 
-    /// What the scheduler is told of a queue on a pool: the run times that are known best.
+    /// The specification of a queue in a pool, with the best known run times.
     pub(super) fn queue_on(&self, pool: PoolIx, queue: QueueIx) -> Option<QueueSpec> {
         let of = &self.queues[queue];
         let (variant, kind) = (self.variant(of.variant)?, self.pools.kind(pool)?);
@@ -290,8 +289,8 @@ impl<T> Controller<T> {
         })
     }
 
-    /// Where a variant whose queries come in several sizes runs slower than by its profile: kind of
-    /// device, smallest and largest size, and how much longer a lone request takes, ns.
+    /// Where a variant whose queries come in several sizes runs slower than its profile says: the kind of device, the
+    /// smallest and the largest size, and the additional time of a lone request, ns.
     pub fn excesses(&self, variant: VariantIx) -> impl Iterator<Item = Slowdown> {
         let kinds = self.kinds_of(variant);
         let queues = self.queues_of(variant).into_iter();
@@ -323,7 +322,7 @@ impl<T> Controller<T> {
         }
     }
 
-    /// Hands requests to the scheduler, those of one queue together.
+    /// Hands requests to the scheduler. Those of one queue go together.
     pub(super) fn hand_in(&mut self, now: Nanos, requests: Vec<Request<TaggedPayload<T>>>) {
         let mut rest = requests;
         while let Some(queue) = rest.first().map(|request| request.payload.queue) {
@@ -338,25 +337,25 @@ impl<T> Controller<T> {
 }
 
 impl Queue {
-    /// Whether nothing of it waits or runs, which is not known where all queries are alike.
+    /// Whether none of its requests waits or runs. This is not known for [`Key::All`], for which it returns `false`.
     fn is_idle(&self) -> bool {
         self.key != Key::All && self.requests == 0 && self.running == 0
     }
 }
 
-/// Where a variant runs slower than by its profile.
+/// Where a variant runs slower than its profile says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slowdown {
     /// The kind of device.
     pub kind: KindIx,
-    /// The smallest and the largest size that it is known of.
+    /// The smallest and the largest size to which it applies.
     pub sizes: (u64, u64),
-    /// How much longer a lone request takes, ns.
+    /// The additional time of a lone request, ns.
     pub excess: Nanos,
 }
 
 impl VariantSpec {
-    /// Run times of queries of a size where nothing is known of the kind of device.
+    /// Run times of queries of a size, for kinds of device of which nothing is known.
     pub(super) fn latency(&self, size: u64) -> LatencyTable {
         match &self.surface {
             Some(surface) => surface.table(size),

@@ -1,4 +1,4 @@
-//! What is ready on a device decides to which pool it belongs.
+//! Assigns devices to pools. The variants that are ready on a device determine its pool.
 
 use std::collections::BTreeSet;
 
@@ -8,8 +8,8 @@ use sextant_schedule::Action;
 use sextant_types::index::{DeviceIx, KindIx, QueueIx, VariantIx};
 
 impl<T> Controller<T> {
-    /// Lets the scheduler use a variant on a device that has it, with all that waits for it: together,
-    /// so that the first batch is not the first request alone.
+    /// Lets the scheduler use a variant on a device that has it. All requests that wait for the variant are handed in
+    /// together, so that the first batch is not the first request alone.
     pub(super) fn activate(&mut self, now: Nanos, device: DeviceIx, variant: VariantIx) {
         if self.placement.presence(device, variant) != Presence::Loaded {
             return;
@@ -24,7 +24,7 @@ impl<T> Controller<T> {
         self.admit_cold(now, variant);
     }
 
-    /// Lets the scheduler use a variant on a device no more.
+    /// Stops the scheduler from using a variant on a device.
     pub(super) fn deactivate(&mut self, now: Nanos, device: DeviceIx, variant: VariantIx) {
         let Some(from) = self.pool_of(device) else {
             return;
@@ -34,8 +34,8 @@ impl<T> Controller<T> {
         }
     }
 
-    /// A variant comes to a device or goes from it. A device that is alone in its pool takes the pool
-    /// along, unless there is another pool with the new content.
+    /// A variant is added to a device or removed from it. A device that is alone in its pool keeps the pool, unless
+    /// another pool has the new content.
     fn change_content(&mut self, now: Nanos, device: DeviceIx, variant: VariantIx) {
         let Some(of) = self.device(device).copied() else {
             return;
@@ -76,7 +76,7 @@ impl<T> Controller<T> {
         pool
     }
 
-    /// A device changes its pool.
+    /// Moves a device to another pool.
     pub(super) fn transfer(&mut self, now: Nanos, device: DeviceIx, to: PoolIx) {
         let Some(of) = self.devices.known_mut(device) else {
             return;
@@ -93,7 +93,7 @@ impl<T> Controller<T> {
         self.leave(now, from);
     }
 
-    /// A device has left a pool, which ends with its last one.
+    /// A device has left a pool. The pool ends with its last device.
     pub(super) fn leave(&mut self, now: Nanos, pool: PoolIx) {
         self.changed_pools.add(pool);
         if self.pools.leave(pool) > 0 {
@@ -104,7 +104,7 @@ impl<T> Controller<T> {
         }
     }
 
-    /// The scheduler may use a variant on a pool.
+    /// Lets the scheduler use a variant in a pool.
     fn seat(&mut self, now: Nanos, pool: PoolIx, variant: VariantIx) {
         let Some(of) = self.variants.known_mut(variant) else {
             return;
@@ -130,7 +130,7 @@ impl<T> Controller<T> {
         }
     }
 
-    /// Tells the scheduler what a queue is like on a pool that has its variant.
+    /// Gives the scheduler the specification of a queue in a pool that has its variant.
     pub(super) fn seat_queue(&mut self, now: Nanos, pool: PoolIx, queue: QueueIx) {
         if let Some(spec) = self.queue_on(pool, queue) {
             self.changed_variants.add(self.variant_of(queue));
@@ -139,7 +139,7 @@ impl<T> Controller<T> {
         }
     }
 
-    /// Gives what waited for a LOAD to the scheduler, but what is too late by now.
+    /// Hands the requests that waited for a LOAD to the scheduler, except those that are too late by now.
     fn admit_cold(&mut self, now: Nanos, variant: VariantIx) {
         let Some(pool) = self.pools_of(variant).first().copied() else {
             return;

@@ -7,7 +7,7 @@ use sextant_placement::DesiredPlacement;
 use sextant_types::index::VariantIx;
 
 impl<T> Controller<T> {
-    /// A variant may be asked for from now on, or what is known of it is new.
+    /// Queries for a variant are accepted from now on, or the facts about it have changed.
     pub fn on_variant(
         &mut self,
         now: Nanos,
@@ -40,7 +40,7 @@ impl<T> Controller<T> {
         self.carry_out(now, actions);
     }
 
-    /// The kinds of devices that can run a variant are known again.
+    /// Sets the kinds of devices that can run a variant.
     pub fn on_kinds(
         &mut self,
         now: Nanos,
@@ -59,7 +59,7 @@ impl<T> Controller<T> {
         self.give_up_if_hopeless(now, variant, actions);
     }
 
-    /// A batch of a variant occupies so many slots from now on; what runs keeps its own.
+    /// A batch of a variant occupies this many slots from now on. Running batches keep their slots.
     pub fn on_slots(
         &mut self,
         now: Nanos,
@@ -76,8 +76,8 @@ impl<T> Controller<T> {
         }
     }
 
-    /// A variant is asked for no more: what waits for a LOAD of it is given up, what waits for a device
-    /// that has it is served, and then it is unloaded everywhere.
+    /// Queries for a variant are no longer accepted. Requests that wait for a LOAD of it are given up. Requests that
+    /// wait for a device that has it are served, then it is unloaded everywhere.
     pub fn on_retired(&mut self, now: Nanos, variant: VariantIx, actions: &mut Actions<T>) {
         let Some(of) = self.variants.known_mut(variant) else {
             return;
@@ -88,9 +88,9 @@ impl<T> Controller<T> {
         self.carry_out(now, actions);
     }
 
-    /// What is to be kept loaded whether or not it is asked for, by variant in order; nothing of what
-    /// is not listed. What is not to be kept and was not used for `idle_unload` ns is unloaded;
-    /// [`NEVER`](sextant_schedule::NEVER) to leave it until its pages are needed.
+    /// Sets what is kept loaded whether or not there are queries for it, by variant in order. A variant that is not
+    /// listed is not kept. A variant that is not kept and was not used for `idle_unload` ns is unloaded;
+    /// [`NEVER`](sextant_schedule::NEVER) leaves it loaded until its pages are needed.
     pub fn on_desired(
         &mut self,
         now: Nanos,
@@ -104,8 +104,7 @@ impl<T> Controller<T> {
         self.give_up_crowded_out(now, actions);
     }
 
-    /// Tells the placement and the estimates where a variant can run; `known` is what they were told
-    /// before.
+    /// Tells the placement and the estimator where a variant can run. `known` is what they were told before.
     fn tell_kinds(&mut self, now: Nanos, variant: VariantIx, known: &[OnKind]) {
         let Some(of) = self.variants.known(variant) else {
             return;

@@ -1,48 +1,49 @@
-//! Models that have become worse than they were measured, or become so.
+//! Alarms about models that are worse than they were measured, or that become worse.
 //!
-//! Velox (CIDR 2015, section 4.3; Crankshaw's thesis, 2.6) retrains when a model's loss is over a limit, or grows faster
-//! than one. Both are told here with their statistics: an alarm says that chance alone does not explain what is seen.
+//! Velox (CIDR 2015, section 4.3; Crankshaw's thesis, 2.6) retrains when a model's loss exceeds a limit, or grows
+//! faster than a limit. Both conditions are reported here with their statistics: an alarm says that chance alone does
+//! not explain the observation.
 
 use sextant_types::Accuracy;
 
 use crate::{Hour, Sums, online};
 
-/// Fewest scored rows that anything is said of.
+/// The fewest scored rows for an alarm.
 const FEWEST_ROWS: u64 = 100;
 
 /// Hours of the window.
 const WINDOW_HOURS: u64 = 24;
 
-/// Fewest hours with scores that a slope is drawn through.
+/// The fewest hours with scores for a slope.
 const FEWEST_HOURS: usize = 4;
 
-/// How many standard errors a 95 % interval reaches where the spread is that of the points themselves (Student's t), by
-/// the points beyond [`FEWEST_HOURS`], up to [`WINDOW_HOURS`].
+/// The number of standard errors that a 95 % interval reaches if the spread is estimated from the points themselves
+/// (Student's t), by the number of points beyond [`FEWEST_HOURS`], up to [`WINDOW_HOURS`].
 const STUDENT: [f64; 21] = [
     4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145,
     2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074,
 ];
 
-/// By how much of its registered value a model may be expected to get worse within a window.
+/// The largest drop within a window that is accepted, as a share of the registered value.
 pub const MOST_DROP: f64 = 0.05;
 
-/// What is wrong.
+/// The kind of alarm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AlarmKind {
-    /// The model is worse than it was measured.
+    /// The model is worse than it was measured at registration.
     Level,
-    /// The model becomes worse.
+    /// The model is becoming worse.
     Slope,
 }
 
-/// A model should be trained again.
+/// An alarm: the model should be trained again.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Alarm {
-    /// What is wrong.
+    /// The kind of alarm.
     pub kind: AlarmKind,
-    /// What was seen: the better end of the online interval, or the change in a window, in the metric's own unit.
+    /// The observation, in the metric's own unit: the better end of the online interval, or the change in a window.
     pub seen: f64,
-    /// What it was compared with: the worse end of the registered interval, or the change that is let pass.
+    /// The limit, in the same unit: the worse end of the registered interval, or the accepted change.
     pub limit: f64,
     /// Scored rows of the window.
     pub rows: u64,
@@ -60,12 +61,12 @@ impl AlarmKind {
     }
 }
 
-/// What is wrong with a model by the scores of its labels, of the last day before `now_hour`, in hours since the Unix
+/// The alarms for a model by the scores of its labels, over the last day before `now_hour`, in hours since the Unix
 /// epoch. `hours` are in order.
 ///
 /// *Level*: even the better end of the online interval is worse than the worse end of the registered one. *Slope*: the
-/// line through the hours' means, weighted by rows, falls by more than [`MOST_DROP`] of the registered value in a window,
-/// by the better end of its own 95 % interval.
+/// line through the hours' means, weighted by rows, falls by more than [`MOST_DROP`] of the registered value in a
+/// window, by the better end of its own 95 % interval.
 pub fn alarms(registered: &Accuracy, hours: &[Hour], now_hour: u64) -> Vec<Alarm> {
     let from = now_hour.saturating_sub(WINDOW_HOURS - 1);
     let recent: Vec<Hour> = hours
@@ -106,7 +107,7 @@ fn slope(registered: &Accuracy, hours: &[Hour], rows: u64) -> Option<Alarm> {
     let points: Option<Vec<Point>> = hours.iter().map(|hour| Point::of(metric, hour)).collect();
     let (slope, error) = line(&points?)?;
     let in_window = WINDOW_HOURS as f64;
-    // The end of the interval that speaks for the model.
+    // The end of the interval that is in the model's favour.
     let reach = STUDENT[(hours.len() - FEWEST_HOURS).min(STUDENT.len() - 1)];
     let seen = (slope + reach * error) * in_window;
     let limit = -MOST_DROP * registered.value.abs();
@@ -118,7 +119,7 @@ fn slope(registered: &Accuracy, hours: &[Hour], rows: u64) -> Option<Alarm> {
     })
 }
 
-/// An hour's quality, larger is better.
+/// The quality in an hour; larger is better.
 struct Point {
     at: f64,
     quality: f64,
@@ -136,7 +137,7 @@ impl Point {
     }
 }
 
-/// The slope of the weighted least-squares line by the hour, and its standard error.
+/// The slope per hour of the weighted least-squares line, and its standard error.
 fn line(points: &[Point]) -> Option<(f64, f64)> {
     let sum = |of: &dyn Fn(&Point) -> f64| points.iter().map(|it| it.weight * of(it)).sum::<f64>();
     let weight = sum(&|_| 1.0);
@@ -169,7 +170,7 @@ mod tests {
         }
     }
 
-    /// Hours of 100 rows, of which so many are right.
+    /// Hours of 100 rows each, `right` of which are right.
     fn hours(right: &[u32]) -> Vec<Hour> {
         let hour = |(at, right): (usize, &u32)| Hour {
             hour: 1000 + at as u64,

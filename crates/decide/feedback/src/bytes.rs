@@ -1,10 +1,10 @@
 //! Reading and writing the bytes of a token.
 
-/// What is left to read.
+/// The bytes that are left to read.
 pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Reader<'a> {
-    /// The next bytes; `None` where there are not so many.
+    /// The next bytes; `None` if there are fewer.
     pub(crate) fn take(&mut self, count: usize) -> Option<&'a [u8]> {
         let (taken, rest) = self.0.split_at_checked(count)?;
         self.0 = rest;
@@ -31,14 +31,14 @@ impl<'a> Reader<'a> {
         self.array().map(f32::from_le_bytes)
     }
 
-    /// A text behind its length.
+    /// A text preceded by its length.
     pub(crate) fn text(&mut self) -> Option<&'a str> {
         let length = self.byte()?;
         std::str::from_utf8(self.take(length.into())?).ok()
     }
 }
 
-/// Appends a text of at most 255 bytes behind its length; names have at most 128.
+/// Appends a text of at most 255 bytes, preceded by its length. Names have at most 128 bytes.
 pub(crate) fn put_text(out: &mut Vec<u8>, text: &str) {
     let length = u8::try_from(text.len()).unwrap_or(u8::MAX);
     out.push(length);

@@ -1,12 +1,12 @@
-//! What users say of answers, and what follows from it.
+//! Users' feedback on answers, and what is computed from it.
 //!
-//! An answer of an application that takes feedback carries a [`Token`]: who answered, when, what was predicted, signed
-//! with a key of the service. Nothing is stored for a query: whoever gives feedback brings the token back. What is
-//! given is scored against the prediction in it ([`score`]), summed up by the hour ([`Sums`]), compared with what was
-//! measured at registration ([`online`]), and watched for models that become worse ([`alarms`]).
+//! An answer of an application that takes feedback carries a [`Token`]: what answered, when, and what was predicted,
+//! signed with a key of the service. Nothing is stored for a query, because the client returns the token with its
+//! feedback. The feedback is scored against the prediction in the token ([`score`]), summed by the hour ([`Sums`]),
+//! compared with the measurement at registration ([`online`]), and monitored for models that become worse ([`alarms`]).
 //!
-//! Clipper (NSDI 2017, section 4.2) joins feedback with a cache of predictions, which loses what the cache has
-//! dropped; a token in the client's hands loses nothing, and costs the service no memory.
+//! Clipper (NSDI 2017, section 4.2) joins feedback with a cache of predictions, and loses feedback on predictions that
+//! the cache has dropped. A token held by the client loses nothing and costs the service no memory.
 //!
 //! **Invariant:** no clock, no I/O, no randomness: times and keys are arguments.
 

@@ -1,11 +1,12 @@
-//! What the judging of versions takes: one number from 0 to 1 for each row.
+//! The input for judging versions: one number from 0 to 1 for each row.
 
 use sextant_types::{Metric, RewardDirection};
 
 use crate::Kind;
 
-/// How good an answer was by what was said of it, on a scale from 0 to 1, where larger is better, whichever `rewards` are.
-/// `None` where the score has no such scale: an error has no largest value, a reward beyond 0 to 1 neither.
+/// The quality of an answer by the feedback on it, on a scale from 0 to 1 on which larger is better, whichever
+/// `rewards` are. `None` if the score has no such scale: an error has no largest value, and a reward may lie outside 0
+/// to 1.
 pub fn outcome(
     metric: Metric,
     rewards: RewardDirection,
@@ -29,7 +30,7 @@ mod tests {
         let of = |rewards, kind| outcome(Metric::Top1, rewards, (kind, 0.25));
         assert_eq!(of(RewardDirection::Higher, Kind::Reward), Some(0.25));
         assert_eq!(of(RewardDirection::Lower, Kind::Reward), Some(0.75));
-        // Labels are right or wrong, and who was preferred was the better one.
+        // Labels are right or wrong, and the preferred answer was the better one.
         for kind in [Kind::Label, Kind::Preference] {
             assert_eq!(of(RewardDirection::Lower, kind), Some(0.25), "{kind:?}");
         }

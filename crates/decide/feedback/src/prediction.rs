@@ -1,42 +1,42 @@
-//! What of an answer has to be known to score a label that comes later.
+//! The part of an answer that is needed to score a label that comes later.
 
 use sextant_types::{Data, Metric, Tensor, convert};
 use sha2::{Digest, Sha256};
 
 use crate::bytes::Reader;
 
-/// Most bytes of predictions in a token: 1,024 rows of a classifier with up to 255 classes. A larger answer has none,
-/// and labels of its rows are kept without a score.
+/// The most bytes of predictions in a token: 1,024 rows of a classifier with up to 255 classes. A larger answer has no
+/// prediction in its token, and labels of its rows are stored without a score.
 pub const MOST_PREDICTION_BYTES: usize = 1024;
 
-/// Most classes of a row: that of `top16` and below is kept.
+/// The most classes of a row. It suffices for `top16` and smaller metrics.
 const MOST_BEST: u32 = 16;
 
-/// No class: the row has a value that is not a number, so nothing is right.
+/// No class: the row has a value that is not a number, so no label is right.
 const NO_CLASS: u16 = u16::MAX;
 
-/// What was predicted, row by row.
+/// The prediction, row by row.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Prediction {
-    /// Nothing that a label could be scored by: another metric, or too many rows.
+    /// A label cannot be scored: the metric is another one, or there are too many rows.
     Unknown,
-    /// Of each row the likeliest classes, best first, as many of each.
+    /// The likeliest classes of each row, best first, the same number for each row.
     Classes {
-        /// How many of each row; 1 or more.
+        /// The number of classes for each row, 1 or more.
         best: u8,
         /// Row after row.
         classes: Vec<u16>,
     },
-    /// Of each row its one number.
+    /// The one number of each row.
     Numbers(Vec<f32>),
-    /// Of each row the first bytes of a digest of its elements.
+    /// The first bytes of a digest of each row's elements.
     Digests(Vec<u64>),
 }
 
 // === impl Prediction ===
 
 impl Prediction {
-    /// What a metric looks at in the output that it scores, of an answer of `rows` rows.
+    /// The part of the output that the metric scores, for an answer of `rows` rows.
     pub fn of(metric: Metric, output: &Tensor, rows: u32) -> Self {
         let rows = rows as usize;
         if rows == 0 || output.is_empty() || !output.len().is_multiple_of(rows) {
@@ -56,21 +56,21 @@ impl Prediction {
         fits.unwrap_or(Self::Unknown)
     }
 
-    /// As tokens have it.
+    /// The bytes, as in tokens.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = Vec::new();
         self.write(&mut out);
         out
     }
 
-    /// What [`Self::to_bytes`] has made of a prediction of `rows` rows; `None` of anything else.
+    /// Reads the bytes that [`Self::to_bytes`] made of a prediction of `rows` rows; `None` for any other bytes.
     pub fn of_bytes(bytes: &[u8], rows: u32) -> Option<Self> {
         let mut reader = Reader(bytes);
         let read = Self::read(&mut reader, rows)?;
         reader.0.is_empty().then_some(read)
     }
 
-    /// Bytes that it takes in a token.
+    /// The number of bytes that it takes in a token.
     fn size(&self) -> usize {
         match self {
             Self::Unknown => 1,
@@ -102,7 +102,7 @@ impl Prediction {
         }
     }
 
-    /// What [`Self::write`] has written of `rows` rows.
+    /// Reads what [`Self::write`] has written for `rows` rows.
     pub(crate) fn read(from: &mut Reader<'_>, rows: u32) -> Option<Self> {
         let rows = rows as usize;
         Some(match from.byte()? {
@@ -131,7 +131,7 @@ fn width_of(classes: &[u16]) -> usize {
     }
 }
 
-/// The likeliest classes of each row: the first of equals first, as the registration scores them.
+/// The likeliest classes of each row. Of equals the first goes first, as in the scores at registration.
 fn classes(output: &Tensor, width: usize, best: usize) -> Option<Prediction> {
     let is_vector = output.shape().last() == Some(&width);
     if !is_vector || width < best || width >= NO_CLASS.into() {
@@ -197,7 +197,7 @@ pub(crate) fn digest_of_texts<T: AsRef<[u8]>>(texts: &[T]) -> u64 {
     first_bytes(hasher)
 }
 
-/// The digest of a row of numbers; zeros of both signs are one.
+/// The digest of a row of numbers. Zeros of both signs are the same.
 pub(crate) fn digest_of_numbers(numbers: &[f64]) -> u64 {
     let mut hasher = Sha256::new();
     for number in numbers {

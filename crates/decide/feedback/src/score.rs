@@ -1,4 +1,4 @@
-//! Scoring what was said of a row.
+//! Scores the feedback on a row.
 
 use serde_json::Value;
 use sextant_types::Metric;
@@ -8,21 +8,21 @@ use crate::{
     prediction::{digest_of_numbers, digest_of_texts},
 };
 
-/// What would have been right.
+/// The right answer.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Label {
-    /// A class by its number, or a value.
+    /// The number of a class, or a value.
     Number(f64),
     /// Several values.
     Numbers(Vec<f64>),
-    /// A text; names of classes come as numbers.
+    /// A text. Names of classes arrive as numbers.
     Text(String),
     /// Several texts.
     Texts(Vec<String>),
 }
 
 impl Label {
-    /// A number, a text, or a list of either, of a document; `true` is 1. `None` of anything else.
+    /// A number, a text, or a list of either, from a JSON value; `true` is 1. `None` for any other value.
     pub fn of_json(value: &Value) -> Option<Self> {
         match value {
             Value::Array(all) if all.is_empty() => None,
@@ -54,7 +54,7 @@ fn real(value: &Value) -> Option<f64> {
     }
 }
 
-/// Why a label does not fit the answer.
+/// The reason why a label does not fit the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum LabelMismatch {
     /// It should name a class.
@@ -65,16 +65,16 @@ pub enum LabelMismatch {
     /// It should be a number.
     #[error("the label of this answer is one finite number")]
     NoNumber,
-    /// A share of zero is nothing.
+    /// A relative error of a value of zero is not defined.
     #[error("the label is 0, and errors are shares of labels here: it says nothing")]
     Zero,
 }
 
-/// The score of a label, in the unit that the metric sums up: 1 or 0 where rows are right or wrong, the error of the row
-/// where errors are averaged, its square for `rmse`. `None` where the token does not have what it takes.
+/// The score of a label, in the unit that the metric sums: 1 or 0 if rows are right or wrong, the error of the row if
+/// errors are averaged, its square for `rmse`. `None` if the token lacks what the score needs.
 ///
 /// # Errors
-/// When no label of this answer looks like that.
+/// When no label of this answer can have this form.
 pub fn score(
     metric: Metric,
     prediction: &Prediction,

@@ -1,4 +1,4 @@
-//! Sums of scores by the hour, and the accuracy that they come to.
+//! Sums of scores by the hour, and the accuracy that follows from them.
 
 use serde::{Deserialize, Serialize};
 use sextant_types::{
@@ -6,19 +6,19 @@ use sextant_types::{
     interval::{Interval, Z, wilson},
 };
 
-/// What was given.
+/// The kind of feedback.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// What would have been right.
+    /// The right answer.
     Label,
-    /// How good it was.
+    /// The quality of the answer.
     Reward,
     /// Which of two answers was better.
     Preference,
 }
 
-/// Scores of rows, all together: enough for their mean and its interval.
+/// Sums of the scores of rows, which suffice for their mean and its interval.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Sums {
     /// Rows with a score.
@@ -34,7 +34,7 @@ pub struct Sums {
 pub struct Hour {
     /// Hours since the Unix epoch.
     pub hour: u64,
-    /// Of the answers of that hour.
+    /// The sums for the answers of that hour.
     pub sums: Sums,
 }
 
@@ -60,7 +60,7 @@ impl Kind {
 // === impl Sums ===
 
 impl Sums {
-    /// Counts a score.
+    /// Adds a score.
     pub fn add(&mut self, score: f64) {
         self.merge(Self {
             rows: 1,
@@ -69,19 +69,19 @@ impl Sums {
         });
     }
 
-    /// Counts others.
+    /// Adds other sums.
     pub fn merge(&mut self, other: Self) {
         self.rows += other.rows;
         self.sum += other.sum;
         self.squares += other.squares;
     }
 
-    /// Their mean with the interval that the central limit theorem gives it.
+    /// The mean of the scores with the interval from the central limit theorem.
     fn mean(self) -> Interval {
         let n = self.rows.max(1) as f64;
         let value = self.sum / n;
         let variance = (self.squares / n - value * value).max(0.0) * n / (n - 1.0).max(1.0);
-        // Of one row nothing is known of how much rows differ.
+        // With one row, the variation between rows is not known.
         let half = match self.rows {
             0 | 1 => f64::INFINITY,
             _ => Z * (variance / n).sqrt(),
@@ -94,9 +94,9 @@ impl Sums {
     }
 }
 
-/// The online accuracy in the metric's own unit, with its 95 % interval: Wilson's where rows are right or wrong, as at
-/// registration; that of the mean where errors are averaged, of which registration draws a bootstrap. `None` where no
-/// row was scored.
+/// The online accuracy in the metric's own unit, with its 95 % interval. If rows are right or wrong it is Wilson's
+/// interval, as at registration. If errors are averaged it is that of the mean; registration uses a bootstrap. `None`
+/// if no row was scored.
 pub fn online(metric: Metric, sums: Sums) -> Option<Interval> {
     if sums.rows == 0 {
         return None;
@@ -110,7 +110,7 @@ pub fn online(metric: Metric, sums: Sums) -> Option<Interval> {
         ..mean
     };
     Some(match metric {
-        // The root keeps the order: that of an end of the interval is the end of the root's.
+        // The square root preserves order, so it maps the ends of the interval to the ends of the root's interval.
         Metric::RootMeanSquareError => Interval {
             value: bounded.value.sqrt(),
             lower: bounded.lower.sqrt(),
@@ -120,8 +120,8 @@ pub fn online(metric: Metric, sums: Sums) -> Option<Interval> {
     })
 }
 
-/// The mean reward, or how often the answers were preferred, with its 95 % interval. Where all are 0 or 1, which shows in
-/// squares that sum up to the same, it is Wilson's. `None` where there is none.
+/// The mean reward, or how often the answers were preferred, with its 95 % interval. If all values are 0 or 1, which
+/// shows in equal sums of values and squares, it is Wilson's interval. `None` if there is none.
 pub fn rewarded(sums: Sums) -> Option<Interval> {
     match sums.rows {
         0 => None,

@@ -1,8 +1,8 @@
-//! The token of an answer: what has to be known of it when feedback comes, in the hands of whoever may give some.
+//! The token of an answer: the facts that are needed when feedback comes. The client holds it.
 //!
-//! Bytes, little endian: format 1, number of the key (4), time (6), serial number (8), propensity (4), rows (4), version
-//! (4), application, model and what of the variant's name the model's does not begin, the prediction, and the first 16
-//! bytes of the HMAC-SHA-256 of all of that. As text it is base64 for addresses, without padding.
+//! Bytes, little endian: format 1, number of the key (4), time (6), serial number (8), propensity (4), rows (4),
+//! version (4), application, model and the part of the variant's name after the model's name, the prediction, and the
+//! first 16 bytes of the HMAC-SHA-256 of all of these. As text it is URL-safe base64 without padding.
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use hmac::{Hmac, Mac};
@@ -14,7 +14,7 @@ use crate::{
     bytes::{Reader, put_text},
 };
 
-/// How long after its answer feedback is taken, ms.
+/// How long after its answer feedback is accepted, ms.
 pub const LATEST_MS: u64 = 24 * 3600 * 1000;
 
 /// Bytes of a key.
@@ -23,10 +23,10 @@ pub const KEY_BYTES: usize = 32;
 /// The format of the bytes.
 const FORMAT: u8 = 1;
 
-/// Bytes of a signature: forging one takes 2^127 tries on average.
+/// Bytes of a signature. Forging one takes 2^127 tries on average.
 const MAC_BYTES: usize = 16;
 
-/// Longest text of a token: three names of 128 bytes and the longest prediction, in base64.
+/// The longest text of a token: three names of 128 bytes and the longest prediction, in base64.
 const LONGEST: usize = 2304;
 
 /// What answered a query.
@@ -36,61 +36,61 @@ pub struct AnswerSource<'a> {
     pub application: &'a ApplicationId,
     /// The model that answered.
     pub model: &'a ModelId,
-    /// Its version; 0 where models have none.
+    /// Its version; 0 if models have no versions.
     pub version: u32,
     /// The variant that answered.
     pub variant: &'a VariantId,
-    /// With which probability it was chosen; 1 where nothing was drawn.
+    /// The probability with which it was chosen; 1 if nothing was drawn.
     pub propensity: f32,
     /// Rows of the answer.
     pub rows: u32,
 }
 
-/// What a token says.
+/// The contents of a token.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Token {
     /// When the query was answered, ms since the Unix epoch.
     pub at_ms: u64,
-    /// Tells queries of one moment apart.
+    /// Distinguishes queries of the same moment.
     pub serial: u64,
     /// The application that was asked.
     pub application: ApplicationId,
     /// The model that answered.
     pub model: ModelId,
-    /// Its version; 0 where models have none.
+    /// Its version; 0 if models have no versions.
     pub version: u32,
     /// The variant that answered.
     pub variant: VariantId,
-    /// With which probability it was chosen.
+    /// The probability with which it was chosen.
     pub propensity: f32,
     /// Rows of the answer.
     pub rows: u32,
-    /// What was predicted.
+    /// The prediction.
     pub prediction: Prediction,
 }
 
-/// A key that tokens are signed with.
+/// A key with which tokens are signed.
 #[derive(Clone)]
 pub struct SigningKey {
     number: u32,
-    /// Has taken in the key: each signature goes on with a copy.
+    /// Already initialised with the key. Each signature starts from a copy.
     mac: Hmac<Sha256>,
 }
 
-/// The keys that tokens are accepted of.
+/// The keys whose tokens are accepted.
 #[derive(Clone, Default)]
 pub struct Keys(Vec<SigningKey>);
 
 /// A token that this service did not make.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Forgery {
-    /// It is signed with a key that is not known.
+    /// It is signed with an unknown key.
     #[error("the token is signed with key `{number}`, which is not known here, or no longer")]
     UnknownKey {
-        /// Of the key.
+        /// The number of the key.
         number: u32,
     },
-    /// Anything else.
+    /// Any other defect.
     #[error("the token is not one that this service made")]
     Broken,
 }
@@ -98,9 +98,9 @@ pub enum Forgery {
 // === impl SigningKey ===
 
 impl SigningKey {
-    /// The key of that number.
+    /// Makes the key with that number.
     pub fn new(number: u32, secret: &[u8; KEY_BYTES]) -> Self {
-        // A key of any length is fine.
+        // A key may have any length.
         let mac = Hmac::new_from_slice(secret).expect("any key will do");
         Self { number, mac }
     }
@@ -137,12 +137,12 @@ impl SigningKey {
 // === impl Keys ===
 
 impl Keys {
-    /// Tokens of all of these are accepted.
+    /// Accepts tokens that are signed with any of these.
     pub fn new(keys: Vec<SigningKey>) -> Self {
         Self(keys)
     }
 
-    /// The key of that number.
+    /// The key with that number.
     pub fn key(&self, number: u32) -> Option<&SigningKey> {
         self.0.iter().find(|key| key.number == number)
     }
@@ -173,12 +173,12 @@ pub fn serial_text(serial: u64) -> String {
     format!("{serial:016x}")
 }
 
-/// The same, of the name that [`Token::query`] gives to a query; `None` of anything else.
+/// The serial number in the name that [`Token::query`] gives to a query, as text; `None` for any other text.
 pub fn serial_of(query: &str) -> Option<&str> {
     (query.len() == 28).then(|| query.get(12..)).flatten()
 }
 
-/// Under which key a token says it is signed.
+/// The number of the key with which a token says that it is signed.
 fn number(body: &[u8]) -> Option<u32> {
     let mut reader = Reader(body);
     reader.byte().filter(|format| *format == FORMAT)?;
@@ -214,8 +214,8 @@ fn read(body: &[u8]) -> Option<Token> {
     })
 }
 
-/// Any bytes: as the text of a token, and as what a key has signed. What is read is the same when it is signed and read
-/// again. For fuzzers.
+/// Checks arbitrary bytes, as the text of a token and as signed contents. What is read must be the same when it is
+/// signed and read again. For fuzzers.
 pub fn check_bytes(bytes: &[u8]) {
     let key = SigningKey::new(1, &[7; KEY_BYTES]);
     let keys = Keys::new(vec![key.clone()]);
@@ -244,12 +244,12 @@ pub fn check_bytes(bytes: &[u8]) {
 // === impl Token ===
 
 impl Token {
-    /// The name of the query, the same in every token of it: its time and its serial number, 28 digits.
+    /// The name of the query, which is the same in every token of the query: its time and its serial number, 28 digits.
     pub fn query(&self) -> String {
         format!("{:012x}{}", self.at_ms, serial_text(self.serial))
     }
 
-    /// Whether feedback that comes at `now_ms` is late. A clock that is behind makes none late.
+    /// Whether feedback that comes at `now_ms` is late. With a clock that is behind, no feedback is late.
     pub fn is_late(&self, now_ms: u64) -> bool {
         now_ms.saturating_sub(self.at_ms) > LATEST_MS
     }

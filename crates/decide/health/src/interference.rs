@@ -1,37 +1,36 @@
-//! What is done about an instance that something else slows down (INFaaS, section 4.2: it is moved to
-//! other resources of its worker, otherwise to the least loaded worker).
+//! The treatment of an instance that something else slows down (INFaaS, section 4.2: it is moved to other resources of
+//! its worker, otherwise to the least loaded worker).
 //!
-//! 1. The worker is told to keep to other cores ([`quieter_cores`]), which takes effect at once and
-//!    loads nothing.
-//!    A worker whose threads are as many as its cores keeps to those of them that others leave alone, and to all
-//!    again once others have gone.
-//! 2. Where there are none, or where it did not help, the variant leaves for workers of the same type that are not
-//!    slowed down themselves and have time for it: where one has it already it is only unloaded here, else it moves
-//!    to the least busy of them. It is loaded there first and unloaded here after.
-//! 3. Where there is no such worker either, the autoscaler adds one, once all of a type are slowed down
+//! 1. The worker is told to keep to other cores ([`quieter_cores`]). This takes effect at once and loads nothing. A
+//!    worker that has as many threads as cores keeps to those cores that others leave alone, and uses all again once
+//!    the others have gone.
+//! 2. If there are no such cores, or if they did not help, the variant leaves for workers of the same type that are not
+//!    slowed down themselves and have time for it. If such workers already have the variant, it is only unloaded here.
+//!    Otherwise it moves to the least busy of them: it is loaded there first and unloaded here afterwards.
+//! 3. If there is no such worker either, the autoscaler adds one once all workers of a type are slowed down
 //!    (`sextant_scaling::fleet`).
 //!
-//! Meanwhile queries go to workers first that nothing slows down.
+//! In the meantime queries prefer workers that nothing slows down.
 
 use sextant_types::index::{DeviceIx, KindIx, VariantIx};
 use std::collections::BTreeMap;
 
-/// Share of a core's time beyond which others use it too much to move there.
+/// The share of a core's time above which others use the core too much for a move to it.
 const TAKEN: f64 = 0.5;
 
-/// Share of its time up to which a worker has time for what another one has answered.
+/// The utilisation up to which a worker has time for the work of another.
 const FULL: f64 = 0.8;
 
-/// By how much less others must use the cores that are moved to, share of their time.
+/// By how much less others must use the new cores for a move to be worthwhile, as a share of their time.
 const WORTH_IT: f64 = 0.2;
 
-/// How patient relief is.
+/// The pauses of the treatment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Patience {
-    /// Time for new cores to help before variants move, ms. A worker's monitor needs some seconds to
-    /// notice ([`crate::Thresholds::leave_windows`]).
+    /// The time for new cores to help before variants move, ms. A worker's monitor needs some seconds to notice
+    /// ([`crate::Thresholds::leave_windows`]).
     pub settle_ms: u64,
-    /// A worker is not told again to keep to other cores before, ms.
+    /// The time before a worker is told again to keep to other cores, ms.
     pub again_ms: u64,
 }
 
@@ -44,80 +43,80 @@ impl Default for Patience {
     }
 }
 
-/// A worker, as far as interference goes.
+/// The facts about a worker that matter for interference.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Place {
-    /// The caller's number of it.
+    /// The caller's number of the worker.
     pub worker: DeviceIx,
     /// The caller's number of its type.
     pub kind: KindIx,
     /// Share of its time in which it is busy, 0 to 1.
     pub busy_share: f64,
-    /// The variants of it that are interfered; none where nothing slows it down.
+    /// Its variants that are interfered; empty if nothing slows it down.
     pub interfered: Vec<VariantIx>,
     /// The variants that it serves.
     pub serves: Vec<VariantIx>,
 }
 
-/// What has to be done.
+/// An action that must be carried out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Order {
-    /// A worker is to keep to other cores. To be answered by [`Mitigation::on_repinned`].
+    /// A worker must keep to other cores. The caller answers with [`Mitigation::on_repinned`].
     Repin {
-        /// Which worker.
+        /// The worker.
         worker: DeviceIx,
     },
-    /// A variant is to move to one of these workers, the best first. Ordered at each look until it is
-    /// interfered no more.
+    /// A variant must move to one of these workers, best first. It is ordered at each look until the variant is no
+    /// longer interfered.
     Move {
-        /// Which variant.
+        /// The variant.
         variant: VariantIx,
-        /// From which worker.
+        /// The worker that it leaves.
         from: DeviceIx,
-        /// To which.
+        /// The workers to which it may move.
         to: Vec<DeviceIx>,
     },
-    /// A variant is to leave a worker, because these others have it and have time for it.
+    /// A variant must leave a worker, because these other workers have it and have time for it.
     Leave {
-        /// Which variant.
+        /// The variant.
         variant: VariantIx,
-        /// Which worker.
+        /// The worker that it leaves.
         from: DeviceIx,
-        /// Who has it.
+        /// The workers that keep it.
         stay: Vec<DeviceIx>,
     },
 }
 
-/// What was done for a worker.
+/// The treatment of a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Remedy {
     at_ms: u64,
-    /// Whether it has found other cores; `None` while it has not answered.
+    /// Whether it has found other cores; `None` until it answers.
     found: Option<bool>,
 }
 
-/// Work of a worker that was left to others, which do not show it yet.
+/// Work of a worker that was handed to other workers, whose utilisation does not show it yet.
 #[derive(Debug, Clone, PartialEq)]
 struct Handover {
     at_ms: u64,
-    /// Share of a worker's time that it takes.
+    /// The share of a worker's time that the work takes.
     busy_share: f64,
     to: Vec<DeviceIx>,
 }
 
-/// Who is slowed down and what was done about it.
+/// The workers that are slowed down, and their treatment.
 #[derive(Debug, Clone, Default)]
 pub struct Mitigation {
     patience: Patience,
     told: BTreeMap<DeviceIx, Remedy>,
-    /// By the worker whose work it was.
+    /// By the worker that handed over the work.
     handed: BTreeMap<DeviceIx, Handover>,
 }
 
-/// How much others use a core.
+/// The use of a core by others.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CoreUse {
-    /// Its number.
+    /// The number of the core.
     pub core: usize,
     /// Share of its time that others have used, 0 to 1.
     pub others: f64,
@@ -126,7 +125,7 @@ pub struct CoreUse {
 // === impl Mitigation ===
 
 impl Mitigation {
-    /// Before anything has happened.
+    /// Makes an instance without history.
     pub fn new(patience: Patience) -> Self {
         Self {
             patience,
@@ -135,7 +134,7 @@ impl Mitigation {
         }
     }
 
-    /// What has to be done now. `places` are all workers that may be used.
+    /// The actions that are due now. `places` are all workers that may be used.
     pub fn look(&mut self, now_ms: u64, places: &[Place]) -> Vec<Order> {
         let Patience {
             settle_ms,
@@ -181,7 +180,8 @@ impl Mitigation {
         self.told.remove(&worker);
     }
 
-    /// The workers of a worker's type that nothing slows down, the least busy first, with what has just been left to them.
+    /// The workers of the same type that nothing slows down, the least busy first, including the work that was just
+    /// handed to them.
     fn quiet(&self, from: &Place, places: &[Place]) -> Vec<Place> {
         let quiet = places.iter().filter(|other| {
             other.worker != from.worker && other.kind == from.kind && other.interfered.is_empty()
@@ -199,7 +199,7 @@ impl Mitigation {
         quiet
     }
 
-    /// What others than `from` have just left to a worker, share of its time.
+    /// The share of a worker's time for work that workers other than `from` have just handed to it.
     fn handed_to(&self, worker: DeviceIx, from: DeviceIx) -> f64 {
         let handed = self.handed.iter().filter(|(of, _)| **of != from);
         let handed = handed.filter(|(_, it)| it.to.contains(&worker));
@@ -208,7 +208,7 @@ impl Mitigation {
             .sum()
     }
 
-    /// Remembers whom a worker leaves its work to.
+    /// Remembers to which workers a worker hands its work.
     fn note(&mut self, now_ms: u64, from: &Place, orders: &[Order]) {
         let left = orders.iter().find_map(|order| match order {
             Order::Leave { stay, .. } => Some(stay),
@@ -224,14 +224,14 @@ impl Mitigation {
         }
     }
 
-    /// Whether other cores, or those that a worker still looks for, may end it.
+    /// Whether other cores, including those that a worker is still looking for, may end the interference.
     fn may_help(&self, now_ms: u64, told: Remedy) -> bool {
         let settled = now_ms >= told.at_ms.saturating_add(self.patience.settle_ms);
         !settled && told.found != Some(false)
     }
 }
 
-/// All interfered variants of a worker leave for quiet workers of its type, in their order.
+/// All interfered variants of a worker leave for quiet workers of its type, in the workers' order.
 fn moves(from: &Place, quiet: &[Place]) -> Vec<Order> {
     let each = from.interfered.iter().filter_map(|variant| {
         let (stay, to): (Vec<&Place>, Vec<&Place>) = quiet
@@ -254,16 +254,16 @@ fn moves(from: &Place, quiet: &[Place]) -> Vec<Order> {
     each.collect()
 }
 
-/// Whether workers have time for all that another one does.
+/// Whether these workers have time for all the work of another.
 fn has_time(from: &Place, stay: &[&Place]) -> bool {
     let busy: f64 = stay.iter().map(|place| place.busy_share).sum();
     !stay.is_empty() && busy + from.busy_share <= FULL * stay.len() as f64
 }
 
-/// The `count` cores that others use least, in order of their numbers, if threads that keep to `now`
-/// (anywhere where it is empty) are better off there. `cores` are all that they may use. Where those are no more than
-/// `count`, the ones that others leave alone: threads that share a core of their own are done sooner, one after the
-/// other, than one that shares it with somebody who never rests.
+/// The `count` cores that others use least, in order of their numbers, if threads that keep to `now` (anywhere if it is
+/// empty) are better off there. `cores` are all cores that they may use. If these are no more than `count`, the cores
+/// that others leave alone: threads that share a core of their own one after the other finish sooner than a thread that
+/// shares its core with a program that never rests.
 pub fn quieter_cores(cores: &[CoreUse], now: &[usize], count: usize) -> Option<Vec<usize>> {
     let left_alone = cores.iter().filter(|of| of.others <= TAKEN).count();
     let count = match count >= cores.len() {
@@ -275,8 +275,8 @@ pub fn quieter_cores(cores: &[CoreUse], now: &[usize], count: usize) -> Option<V
     }
     let is_here = |of: &&CoreUse| now.is_empty() || now.contains(&of.core);
     let mut order: Vec<&CoreUse> = cores.iter().collect();
-    // Of cores that others use alike, those that are kept to now: they have what was computed on in
-    // their caches.
+    // Of cores that others use equally, the present ones are preferred, because their caches hold the data of the
+    // computation.
     order.sort_by(|a, b| {
         let by_use = a.others.total_cmp(&b.others);
         by_use
@@ -294,8 +294,8 @@ pub fn quieter_cores(cores: &[CoreUse], now: &[usize], count: usize) -> Option<V
     Some(chosen)
 }
 
-/// Whether threads that keep to `now` may have all of `cores` again: fewer than they are, because others used the rest,
-/// and others leave that alone now.
+/// Whether threads that keep to `now` may use all of `cores` again: they keep to fewer cores than there are threads
+/// because others used the rest, and others now leave the rest alone.
 pub fn may_spread(cores: &[CoreUse], now: &[usize], count: usize) -> bool {
     let mut rest = cores.iter().filter(|of| !now.contains(&of.core)).peekable();
     let is_crowded = !now.is_empty() && now.len() < count.min(cores.len());

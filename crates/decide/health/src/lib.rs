@@ -1,34 +1,32 @@
 //! When an instance counts as overloaded or interfered (INFaaS section 3.2, Figure 3).
 //!
-//! The paper names the states and not the thresholds. There an instance is *overloaded* when it serves
-//! at its peak throughput. What limits an instance here is its device: a worker runs as many batches
-//! side by side as it has slots (cores; one on a device of its own), of one variant or of many. So:
+//! The paper names the states but not the thresholds. In the paper an instance is *overloaded* when it serves at its
+//! peak throughput. Here the device limits an instance: a worker runs as many batches side by side as it has slots
+//! (cores; one on a device of its own), of one variant or of many. Therefore:
 //!
-//! * The measure is device time: how long batches kept how many slots, over all slots and the wall
-//!   clock. Throughput over that of a lone session, which a profile has, says 1 when one slot of
-//!   sixteen is busy.
-//! * The *device* decides. One instance that keeps all slots busy and ten that do so together are in
-//!   the same place: the next query waits, whichever of them it asks. A rule for each instance alone
-//!   would see nothing in the second case, since none of the ten is near one.
-//! * Of a full device those instances are overloaded that *take part*: their share is not small beside
-//!   the mean of those with work ([`Thresholds::overload_share`]), or batches of theirs came too late.
-//!   Moving work away from them helps; an instance with a query now and then neither fills the device
-//!   nor, as long as it starts in time, suffers from it.
+//! * The measure is device time: how long batches kept how many slots, over all slots and the wall clock. Throughput
+//!   relative to that of a lone session, which a profile has, is 1 when only one slot of sixteen is busy.
+//! * The *device* decides. One instance that keeps all slots busy and ten that do so together are in the same
+//!   situation: the next query waits, whichever of them it asks. A rule for each instance alone would see nothing in
+//!   the second case, because none of the ten is near saturation.
+//! * On a full device those instances are overloaded that *take part*: their share is not small relative to the mean of
+//!   those with work ([`Thresholds::overload_share`]), or batches of theirs came too late. Moving work away from them
+//!   helps. An instance with an occasional query neither fills the device nor suffers from it as long as it starts in
+//!   time.
 //! * Offline work does not count. A job takes what is free and makes room when online queries come
-//!   ([`crate::throttle`]); were it load, then queries would avoid the variants that jobs use.
+//!   ([`crate::throttle`]). If it counted as load, queries would avoid the variants that jobs use.
 //!
-//! An instance is *interfered* when it is not overloaded, and yet its runs take longer than the profile
-//! says, because something else contends for caches, memory bandwidth or cores. Entering takes
-//! [`Thresholds::enter_windows`] windows in a row, leaving [`Thresholds::leave_windows`], with a gap
-//! between the two levels: without that an instance at the edge would flap, and every flap moves load.
-//! A window says something with [`Thresholds::min_batches`] batches or with [`ENOUGH_MS`] of run time: a model whose
-//! run takes half a second has two batches a second at most. A window in which a batch runs and none ends says nothing,
-//! neither for a change nor against it.
-//! For the same reason an overloaded instance stays so while its device is full and it has any work,
-//! also when its share becomes small: that is what moving work away from it does.
+//! An instance is *interfered* when it is not overloaded, but its runs take longer than the profile says because
+//! something else contends for caches, memory bandwidth or cores. Entering takes [`Thresholds::enter_windows`] windows
+//! in a row and leaving takes [`Thresholds::leave_windows`], with a gap between the two levels. Without these an
+//! instance at the edge would flap, and every flap moves load. A window counts if it has [`Thresholds::min_batches`]
+//! batches or [`ENOUGH_MS`] of run time: a model whose run takes half a second has at most two batches a second. A
+//! window in which a batch runs and none ends says nothing, neither for a change nor against it. For the same reason an
+//! overloaded instance stays overloaded while its device is full and it has any work, even if its share becomes small,
+//! because that is the effect of moving work away from it.
 //!
-//! Beside it: [`interference`], what is done about an instance that something else slows down, and
-//! [`throttle`], when an offline job may run.
+//! Other modules: [`interference`] decides what is done about an instance that something else slows down, and
+//! [`throttle`] decides when an offline job may run.
 //!
 //! **Invariant:** no clock, no async, no lock, no I/O, no logging. Time is an argument, order never
 //! depends on a hash, and the same inputs give the same answer.
@@ -36,29 +34,29 @@
 pub mod interference;
 pub mod throttle;
 
-/// Time that the batches of a window have run, all together, from which their ratio says something however few they
-/// are, ms: what delays a run by chance takes a few milliseconds.
+/// The run time of all batches of a window together from which their ratio counts even if they are few, ms. Random
+/// delays of a run take a few milliseconds.
 pub const ENOUGH_MS: f64 = 200.0;
 
-/// Levels and patience.
+/// Levels and numbers of windows.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Thresholds {
-    /// Enter `overloaded` when online work keeps this share of the device's slots busy.
+    /// An instance enters `overloaded` when online work keeps this share of the device's slots busy.
     pub overload_enter: f64,
-    /// Leave it below this share.
+    /// It leaves that state below this share.
     pub overload_leave: f64,
-    /// An instance takes part in its device's overload from this share of the mean load of the
-    /// device's busy instances on.
+    /// An instance takes part in its device's overload if its load is at least this share of the mean load of the
+    /// device's busy instances.
     pub overload_share: f64,
-    /// Enter `interfered` at this ratio of measured to profiled latency.
+    /// An instance enters `interfered` at this ratio of measured to profiled latency.
     pub interfere_enter: f64,
-    /// Leave it below this ratio.
+    /// It leaves that state below this ratio.
     pub interfere_leave: f64,
-    /// Batches in a window below which its latency ratio says nothing, unless they have run for [`ENOUGH_MS`].
+    /// With fewer batches in a window the latency ratio does not count, unless they have run for [`ENOUGH_MS`].
     pub min_batches: u64,
-    /// Windows in a row before a state is entered.
+    /// Consecutive windows before a state is entered.
     pub enter_windows: u32,
-    /// Windows in a row before a state is left.
+    /// Consecutive windows before a state is left.
     pub leave_windows: u32,
 }
 
@@ -77,38 +75,38 @@ impl Default for Thresholds {
     }
 }
 
-/// What was seen of one instance in one window.
+/// The measurements of one instance in one window.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Window {
     /// Share of the device's slots that online batches of the instance kept busy, 0 to 1.
     pub load: f64,
-    /// The same of all instances of the device together, 0 to 1.
+    /// The same for all instances of the device together, 0 to 1.
     pub device_load: f64,
-    /// Instances of the device with online work, this one among them where it had some.
+    /// Instances of the device with online work, including this one if it had any.
     pub busy_instances: u32,
-    /// Batches of the instance that could not start inside their windows.
+    /// Batches of the instance that could not start in their windows.
     pub late: u64,
     /// Measured over profiled run time, weighted by batches.
     pub slow_down: f64,
     /// Batches that ended in the window.
     pub batches: u64,
-    /// How long these ran, all together, ms.
+    /// The run time of these batches together, ms.
     pub run_ms: f64,
 }
 
-/// Present condition of an instance.
+/// The present condition of an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Condition {
-    /// Serving as profiled, with room for more.
+    /// It serves as profiled and has room for more.
     #[default]
     Healthy,
-    /// Its device is full, also of its work.
+    /// Its device is full, partly with its work.
     Overloaded,
-    /// Slower than profiled, although its device has room.
+    /// It is slower than profiled, although its device has room.
     Interfered,
 }
 
-/// Condition with its memory.
+/// The condition of an instance with its history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Health {
     condition: Condition,
@@ -122,7 +120,7 @@ impl Health {
         self.condition
     }
 
-    /// Takes in one window; returns the new condition when it changed.
+    /// Takes in one window. Returns the new condition if it has changed.
     pub fn observe(&mut self, window: Window, limits: &Thresholds) -> Option<Condition> {
         let seen = self.classify(window, limits);
         if seen != Condition::Overloaded && window.is_open() {
@@ -189,12 +187,12 @@ impl Window {
         self.load > 0.0 || self.late > 0
     }
 
-    /// Whether a batch ran all the time that has not ended yet.
+    /// Whether a batch that has not ended yet ran all the time.
     fn is_open(&self) -> bool {
         self.batches == 0 && self.load > 0.0
     }
 
-    /// Whether the instance is one of those that fill the device or suffer from it being full.
+    /// Whether the instance is one of those that fill the device or suffer because it is full.
     fn takes_part(&self, share: f64) -> bool {
         let mean = self.device_load / f64::from(self.busy_instances.max(1));
         self.late > 0 || (self.load > 0.0 && self.load >= share * mean)

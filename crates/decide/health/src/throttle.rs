@@ -1,15 +1,15 @@
 //! When an offline job may run its next chunk (INFaaS section 5.3): on spare resources only.
 
-/// What the throttle looks at.
+/// The inputs of the throttle.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Observation {
-    /// Share of the workers' device time spent on *online* queries over the last second, 0 to 1.
+    /// Share of the workers' device time that was spent on *online* queries over the last second, 0 to 1.
     pub online_utilization: f64,
-    /// Online latency over the profile's, 1 when as profiled; 0 when there were no queries.
+    /// Online latency relative to the profile, 1 if as profiled; 0 if there were no queries.
     pub slow_down: f64,
 }
 
-/// What the job should do now.
+/// What the job must do now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// Run the next chunk.
@@ -18,7 +18,7 @@ pub enum Verdict {
     Pause,
 }
 
-/// Thresholds; resuming needs a clear margin so that a job does not flap.
+/// Thresholds. Resuming needs a clear margin, so that a job does not flap.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Throttle {
     /// Pause above this utilisation.
@@ -29,11 +29,12 @@ pub struct Throttle {
     pub pause_slow_down: f64,
 }
 
-/// Largest share of a worker's slots that online batches may occupy where a batch of a job begins.
+/// The largest share of a worker's slots that online batches may occupy when a batch of a job starts.
 const MOST_OCCUPIED: f64 = 0.4;
 
-/// Whether a batch of a job may begin on a worker of whose slots online batches occupy so many at this moment. Beside a
-/// batch of a job an online one may run slower, for caches, memory and the threads of a core are shared.
+/// Whether a batch of a job may start on a worker where online batches occupy `occupied` of `slots` slots at this
+/// moment. An online batch may run slower beside a batch of a job, because caches, memory and the threads of a core are
+/// shared.
 pub fn has_room(occupied: u64, slots: u64) -> bool {
     occupied as f64 <= MOST_OCCUPIED * slots as f64
 }

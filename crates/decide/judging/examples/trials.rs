@@ -1,29 +1,31 @@
-//! What verdicts are worth over many simulated trials, looked at after every answer; a line of JSON for each figure.
+//! How reliable verdicts are over many simulated trials that are evaluated after every answer. It prints one line of
+//! JSON for each figure.
 //!
-//! `trials [TESTS]`: so many equal versions are tried, 1,000 by default, and a fifth as many that are worse by three points.
+//! `trials [TESTS]`: this many equal versions are tried, 1,000 by default, and a fifth as many that are worse by three
+//! points.
 #![expect(clippy::print_stdout, reason = "prints its figures")]
 
 use std::env;
 
 use sextant_judging::{Difference, Guards, Rules, Verdict};
 
-/// Of all draws.
+/// The seed of all draws.
 const SEED: u64 = 44;
 
-/// Pairs of a trial at most.
+/// The most pairs of a trial.
 const MOST: u64 = 20_000;
 
-/// Numbers from 0 to 1 that look random (SplitMix64).
+/// Pseudo-random numbers from 0 to 1 (SplitMix64).
 struct Draws(u64);
 
-/// How right two versions are, and how often the one is where the other is not.
+/// How accurate two versions are, and how often one is right where the other is not.
 #[derive(Clone, Copy)]
 struct Versions {
-    /// Share of queries that both answer rightly.
+    /// The share of queries that both answer correctly.
     both: f64,
-    /// Share that the version that is tried alone answers rightly.
+    /// The share that only the tried version answers correctly.
     tried: f64,
-    /// Share that the current one alone answers rightly.
+    /// The share that only the current version answers correctly.
     current: f64,
 }
 
@@ -60,7 +62,7 @@ fn apart(tried: f64, current: f64) -> Versions {
     }
 }
 
-/// What becomes of a version that is looked at after each of so many pairs, and after how many.
+/// The verdict on a version that is evaluated after each pair, and the number of pairs.
 fn trial(draws: &mut Draws, of: Versions, most: u64) -> (Verdict, u64) {
     let rules = Rules {
         alpha: 0.05,
@@ -85,7 +87,8 @@ fn trial(draws: &mut Draws, of: Versions, most: u64) -> (Verdict, u64) {
     (Verdict::Wait, most)
 }
 
-/// The median of the queries after which a version that is worse is rolled back; one that is not counts as endless.
+/// The median number of queries after which a worse version is rolled back. A version that is not rolled back counts as
+/// infinite.
 fn rollback_median(draws: &mut Draws, of: Versions, tests: usize) -> f64 {
     let count = |_| match trial(draws, of, MOST) {
         (Verdict::RollBack, count) => count as f64,
@@ -106,7 +109,7 @@ fn main() {
     let tests = env::args().nth(1).and_then(|it| it.parse().ok());
     let tests: usize = tests.unwrap_or(1000);
     let mut draws = Draws(SEED);
-    // As like as two versions of one model are, and as unlike as two that err independently.
+    // As similar as two versions of one model, and as different as two that err independently.
     let alike = Versions {
         both: 0.85,
         tried: 0.02,

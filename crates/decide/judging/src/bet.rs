@@ -1,20 +1,20 @@
-//! Bets on a mean: capital that grows only where the hypothesis is wrong.
+//! Bets on a mean: capital that grows only if the hypothesis is wrong.
 
-/// Shares of the greatest bet that is safe. Each is a player with the same stake, so that nobody needs to know beforehand by
-/// how much a hypothesis is wrong; what the best of them wins is at most their number less.
+/// Shares of the largest safe bet. Each is a player with the same stake, so that it need not be known in advance by how
+/// much a hypothesis is wrong. The gain is lower than that of the best player by at most a factor of their number.
 const PLAYERS: [f64; 8] = [0.01, 0.025, 0.05, 0.1, 0.18, 0.3, 0.5, 0.85];
 
 /// Bets against a hypothesis on the mean of bounded values.
 #[derive(Debug, Clone)]
 pub struct Bet {
     mean: f64,
-    /// How much of a unit of capital a player stakes on a unit of value, by player; negative on a mean below.
+    /// How much of a unit of capital each player stakes on a unit of value; negative if it bets on a lower mean.
     stakes: [f64; PLAYERS.len()],
-    /// Of each player, the logarithm.
+    /// The logarithm of each player's capital.
     capitals: [f64; PLAYERS.len()],
 }
 
-/// The capital of a bet against "the share is at most `share`", after `hits` of `count`: in whatever order they came.
+/// The capital of a bet against "the share is at most `share`", after `hits` of `count`, in any order.
 pub fn capital_above(count: u64, hits: u64, share: f64) -> f64 {
     Bet::above(share, (0.0, 1.0)).after(count, hits)
 }
@@ -25,13 +25,13 @@ pub fn capital_below(count: u64, hits: u64, share: f64) -> f64 {
 }
 
 impl Bet {
-    /// Against "the mean is at most `mean`", of values between two bounds.
+    /// A bet against "the mean is at most `mean`", for values between two bounds.
     pub fn above(mean: f64, (low, _): (f64, f64)) -> Self {
         let safe = 1.0 / (mean - low).max(f64::MIN_POSITIVE);
         Self::new(mean, safe.min(1e6))
     }
 
-    /// Against "the mean is at least `mean`".
+    /// A bet against "the mean is at least `mean`".
     pub fn below(mean: f64, (_, high): (f64, f64)) -> Self {
         let safe = 1.0 / (high - mean).max(f64::MIN_POSITIVE);
         Self::new(mean, -safe.min(1e6))
@@ -55,14 +55,14 @@ impl Bet {
         self.capital()
     }
 
-    /// One more value, within the bounds.
+    /// Takes in one more value, within the bounds.
     pub fn observe(&mut self, value: f64) {
         for (capital, stake) in self.capitals.iter_mut().zip(self.stakes) {
             *capital += (stake * (value - self.mean)).ln_1p();
         }
     }
 
-    /// What the players have of one unit that they began with.
+    /// The players' capital, for one unit at the start.
     pub fn capital(&self) -> f64 {
         let each = self.capitals.iter().map(|log| log.exp());
         each.sum::<f64>() / PLAYERS.len() as f64

@@ -1,4 +1,4 @@
-//! A confidence sequence for the mean of bounded values, for people who look.
+//! A confidence sequence for the mean of bounded values, to be shown to people.
 
 /// The predictable plug-in empirical-Bernstein confidence sequence (Waudby-Smith and Ramdas 2024, theorem 2).
 #[derive(Debug, Clone)]
@@ -9,20 +9,20 @@ pub struct Interval {
     log: f64,
     count: u64,
     sum: f64,
-    /// Of squared distances from the running mean, with the prior's quarter.
+    /// The sum of squared distances from the running mean, plus the prior's quarter.
     squares: f64,
     weights: f64,
     weighted: f64,
-    /// Of the variances, each with its weight's penalty.
+    /// The sum of the variances, each with its weight's penalty.
     penalty: f64,
     bounds: (f64, f64),
 }
 
-/// Greatest weight of one value.
+/// The greatest weight of one value.
 const MOST_WEIGHT: f64 = 0.5;
 
 impl Interval {
-    /// Of values between two bounds, at an error rate.
+    /// For values between two bounds, at an error rate.
     pub fn new((low, high): (f64, f64), alpha: f64) -> Self {
         Self {
             low,
@@ -38,7 +38,7 @@ impl Interval {
         }
     }
 
-    /// One more value, within the bounds.
+    /// Takes in one more value, within the bounds.
     pub fn observe(&mut self, value: f64) {
         let value = (value - self.low) / self.width;
         let next = (self.count + 1) as f64;
@@ -53,7 +53,7 @@ impl Interval {
         self.squares += (value - mean).powi(2);
         self.weights += weight;
         self.weighted += weight * value;
-        // The paper's v times its psi, in which the fours cancel.
+        // The paper's v times its psi; the fours cancel.
         self.penalty += distance.powi(2) * (-(-weight).ln_1p() - weight);
         let (centre, half) = (
             self.weighted / self.weights,
@@ -63,12 +63,12 @@ impl Interval {
         self.bounds = (lower.max(centre - half), upper.min(centre + half));
     }
 
-    /// How many values.
+    /// The number of values.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// Their mean; 0 of none.
+    /// The mean of the values; 0 if there are none.
     pub fn mean(&self) -> f64 {
         match self.count {
             0 => 0.0,
@@ -76,7 +76,7 @@ impl Interval {
         }
     }
 
-    /// Between which the mean lies: once left out, a value stays so.
+    /// The bounds of the mean. A value that was excluded once stays excluded.
     pub fn bounds(&self) -> (f64, f64) {
         let (lower, upper) = self.bounds;
         (self.low + self.width * lower, self.low + self.width * upper)

@@ -1,14 +1,15 @@
-//! Whether a version that is tried is to answer from now on, or to go.
+//! Whether a version that is tried becomes current or is rolled back.
 //!
-//! Entry point: [`judge`], which gets what two versions have done and says what becomes of the one that is tried, and why.
+//! Entry point: [`judge`]. It takes the results of two versions and returns what becomes of the one that is tried, and
+//! why.
 //!
-//! Whoever looks after every answer and stops at the first difference that seems clear is wrong much more often than a test
-//! of a fixed size says. So all evidence here is *anytime-valid*: it may be looked at after every answer, and the chance that
-//! it ever speaks against what is true is at most the stated error rate. It comes from bets (Waudby-Smith and Ramdas,
-//! *Estimating means of bounded random variables by betting*, 2024): whoever bets against a hypothesis that is true has
-//! no more than a chance of `alpha` of ever having `1 / alpha` times what they began with (Ville's inequality). So much
-//! capital ([`Bet`]) is evidence, and the interval that is shown ([`Interval`]) is their predictable plug-in
-//! empirical-Bernstein confidence sequence (theorem 2).
+//! A test that is evaluated after every answer and stops at the first difference that seems clear is wrong much more
+//! often than the error rate of a test of fixed size. All evidence here is therefore *anytime-valid*: it may be
+//! evaluated after every answer, and the probability that it ever contradicts a true hypothesis is at most the stated
+//! error rate. It comes from bets (Waudby-Smith and Ramdas, *Estimating means of bounded random variables by betting*,
+//! 2024): a bettor against a true hypothesis has a probability of at most `alpha` of ever having `1 / alpha` times the
+//! initial capital (Ville's inequality). That much capital ([`Bet`]) is evidence. The interval that is shown
+//! ([`Interval`]) is their predictable plug-in empirical-Bernstein confidence sequence (theorem 2).
 //!
 //! **Invariant:** no clock, no I/O, no randomness: counts and values in, a verdict with its reasons out.
 
@@ -22,122 +23,122 @@ mod interval;
 pub use bet::{Bet, capital_above, capital_below};
 pub use interval::Interval;
 
-/// Which of two versions an outcome is of.
+/// The version to which an outcome belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
     /// The current version.
     Current,
-    /// The one that is tried.
+    /// The version that is tried.
     Tried,
 }
 
-/// What one answer was worth, as a label or a reward says.
+/// The value of one answer, by a label or a reward.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Outcome {
-    /// Whose answer it was.
+    /// The version that answered.
     pub version: Side,
-    /// From 0, worth nothing, to 1.
+    /// From 0, the worst, to 1.
     pub value: f64,
 }
 
 /// How a version is judged.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Rules {
-    /// Chance at most that a version which is no better than asked is promoted, and that one which is no worse is rolled
-    /// back, however often is looked; above 0, below 1.
+    /// The highest probability that a version that is no better than asked is promoted, or that one that is no worse is
+    /// rolled back, however often it is evaluated; above 0, below 1.
     pub alpha: f64,
-    /// Answers of the version that is tried before anything but a guard rail is said.
+    /// Answers of the tried version before any verdict other than a guard rail's.
     pub minimum: u64,
-    /// By how much its outcomes may be worse on average for it to be promoted; 0: it must be better.
+    /// By how much its outcomes may be worse on average for a promotion; with 0 it must be better.
     pub margin: f64,
-    /// What it must keep whatever its outcomes are.
+    /// Limits that it must keep, whatever its outcomes are.
     pub guards: Guards,
-    /// Whether it becomes current by itself where that is the verdict; it is rolled back by itself in any case.
+    /// Whether it becomes current automatically if that is the verdict. It is rolled back automatically in any case.
     pub promote: bool,
 }
 
 /// Limits that end a trial.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Guards {
-    /// Share of its queries that it may fail.
+    /// The share of its queries that may fail.
     pub errors: f64,
-    /// Share of its queries that it may answer too late.
+    /// The share of its queries that it may answer too late.
     pub late: f64,
-    /// Share of the rows in which it must agree with the current version; `None`: no matter.
+    /// The share of the rows in which it must agree with the current version; `None` if it need not.
     pub agreement: Option<f64>,
 }
 
-/// What a version has done, in numbers.
+/// The results of a version, in numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Tally {
-    /// Queries that it was to answer.
+    /// Queries that were sent to it.
     pub queries: u64,
-    /// Of these, those that it failed.
+    /// The queries that it failed.
     pub errors: u64,
-    /// Of these, those that it answered too late, or that were refused because there was no time for them.
+    /// The queries that it answered too late, or that were refused because there was no time for them.
     pub late: u64,
-    /// Rows that were compared with the current version's.
+    /// Rows that were compared with those of the current version.
     pub rows: u64,
-    /// Of these, those that agree.
+    /// The rows that agree.
     pub agreeing: u64,
 }
 
-/// What the outcomes of two versions say of each other.
+/// The evidence on the difference between the outcomes of two versions.
 #[derive(Debug, Clone)]
 pub struct Difference {
-    /// Against: the version that is tried is worse than asked, or just as asked.
+    /// A bet against: the tried version is worse than asked, or exactly as asked.
     better: Bet,
-    /// Against: it is better, or just as asked.
+    /// A bet against: it is better than asked, or exactly as asked.
     worse: Bet,
     interval: Interval,
     margin: f64,
-    /// Outcomes of each side that have no partner yet, the latest last, for outcomes that come one by one.
+    /// Outcomes of each side without a partner, the latest last, for outcomes that come one by one.
     alone: [VecDeque<f64>; 2],
 }
 
-/// What becomes of the version that is tried.
+/// What becomes of the tried version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is tried on.
+    /// The trial continues.
     Wait,
     /// It becomes current.
     Promote,
-    /// It answers no more.
+    /// It no longer answers.
     RollBack,
 }
 
-/// A verdict with what it was made of.
+/// A verdict with its inputs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Judgement {
     /// What becomes of the version.
     pub verdict: Verdict,
-    /// Why now, in words.
+    /// The reason, in words.
     pub reason: String,
-    /// Everything that was looked at.
+    /// All inputs.
     pub inputs: Vec<Input>,
 }
 
-/// One thing that was looked at.
+/// One input of a verdict.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Input {
     /// `errors`, `late`, `disagreement` or `difference`.
     pub what: &'static str,
     /// The share, or the mean difference.
     pub value: f64,
-    /// What it is held against.
+    /// The limit.
     pub threshold: f64,
-    /// How many it is of.
+    /// The number of observations.
     pub count: u64,
-    /// The capital of the bet against its being in order; from `1 / alpha` on it is not.
+    /// The capital of the bet against the hypothesis that the input keeps its limit. From `1 / alpha` on it does not.
     pub evidence: f64,
 }
 
-/// Longest list of outcomes that wait for a partner, on each side.
+/// The most outcomes of each side that wait for a partner.
 const MOST_ALONE: usize = 4096;
 
-/// What becomes of a version that is tried. Guard rails come first: a version that breaks one is rolled back, whatever
-/// its outcomes are and from its first answers on. Where no outcomes are known, it is promoted once it is shown that it keeps
-/// every one of them.
+/// Judges a version that is tried. Guard rails come first: a version that breaks one is rolled back, whatever its
+/// outcomes are and from its first answers on. If no outcomes are known, the version is promoted once it is shown to
+/// keep every guard rail.
 pub fn judge(rules: &Rules, tried: &Tally, difference: Option<&Difference>) -> Judgement {
     let enough = 1.0 / rules.alpha;
     let mut inputs = guards(rules, tried);
@@ -175,8 +176,8 @@ pub fn judge(rules: &Rules, tried: &Tally, difference: Option<&Difference>) -> J
     }
 }
 
-/// Whether a version without outcomes is shown to keep each guard rail. One that breaks any has to win a bet that it
-/// loses but with a chance of `alpha`.
+/// Whether a version without outcomes is shown to keep each guard rail. A version that breaks one must win a bet that
+/// it wins with a probability of at most `alpha`.
 fn by_guards(rules: &Rules, inputs: &[Input]) -> (Verdict, String) {
     let enough = 1.0 / rules.alpha;
     let few = inputs.iter().find(|it| it.count < rules.minimum);
@@ -234,7 +235,7 @@ fn by_difference(rules: &Rules, of: &Difference) -> (Verdict, String) {
     (verdict, format!("{seen}: {said}"))
 }
 
-/// The guard rails. Each has a share of the error rate of its own, by the number of them.
+/// The guard rails. Each has an equal share of the error rate.
 fn guards(rules: &Rules, tried: &Tally) -> Vec<Input> {
     let of = |what, bad: u64, count: u64, most: f64| Input {
         what,
@@ -261,7 +262,7 @@ fn guards(rules: &Rules, tried: &Tally) -> Vec<Input> {
 // === impl Difference ===
 
 impl Difference {
-    /// Nothing is known yet.
+    /// Starts without evidence.
     pub fn new(rules: &Rules) -> Self {
         Self {
             better: Bet::above(-rules.margin, (-1.0, 1.0)),
@@ -272,7 +273,8 @@ impl Difference {
         }
     }
 
-    /// The outcomes of both versions on one query, each from 0 to 1; others are cut to that. What is no number is left out.
+    /// Takes in the outcomes of both versions on one query, each from 0 to 1. Values outside are clamped. A value that
+    /// is not a number is left out.
     pub fn pair(&mut self, tried: f64, current: f64) {
         if tried.is_nan() || current.is_nan() {
             return;
@@ -283,10 +285,11 @@ impl Difference {
         self.interval.observe(difference);
     }
 
-    /// An outcome of one version alone, as of a canary: it is paired with the latest of the other side that has no partner.
-    /// Which query goes to which version was drawn, so any two of one time make a pair. Those of different times do not:
-    /// where queries become harder for both versions, the one with fewer answers would be held against what the other was
-    /// long ago. Of those without a partner the oldest are left out beyond 4,096, and what is no number is.
+    /// Takes in an outcome of one version alone, as of a canary. It is paired with the latest outcome of the other side
+    /// that has no partner. Which query goes to which version was drawn, so any two outcomes of the same time make a
+    /// pair. Outcomes of different times do not: if queries become harder for both versions, the one with fewer answers
+    /// would be compared with the other's older answers. If there are more than 4,096 without a partner, the oldest are
+    /// dropped. A value that is not a number is left out.
     pub fn one(&mut self, outcome: Outcome) {
         if outcome.value.is_nan() {
             return;
@@ -309,7 +312,7 @@ impl Difference {
         }
     }
 
-    /// What the outcomes alone come to.
+    /// The verdict from the outcomes alone.
     pub fn verdict(&self, rules: &Rules) -> Verdict {
         let enough = 1.0 / rules.alpha;
         match self.count() >= rules.minimum {
@@ -319,22 +322,22 @@ impl Difference {
         }
     }
 
-    /// Pairs of outcomes.
+    /// The number of pairs of outcomes.
     pub fn count(&self) -> u64 {
         self.interval.count()
     }
 
-    /// The mean difference: above 0 the version that is tried is the better one.
+    /// The mean difference. Above 0 the tried version is the better one.
     pub fn mean(&self) -> f64 {
         self.interval.mean()
     }
 
-    /// Between which the mean difference lies, at the rules' error rate, however often is looked.
+    /// The bounds of the mean difference at the rules' error rate, however often they are evaluated.
     pub fn bounds(&self) -> (f64, f64) {
         self.interval.bounds()
     }
 
-    /// By how much it may be worse.
+    /// By how much the tried version may be worse.
     pub fn margin(&self) -> f64 {
         self.margin
     }

@@ -1,10 +1,10 @@
-//! What the verdicts are worth, over many simulated trials.
+//! How reliable the verdicts are, over many simulated trials.
 
 use sextant_judging::{
     Bet, Difference, Guards, Interval, Outcome, Rules, Side, Tally, Verdict, capital_above, judge,
 };
 
-/// Numbers from 0 to 1 that look random (SplitMix64).
+/// Pseudo-random numbers from 0 to 1 (SplitMix64).
 struct Draws(u64);
 
 impl Draws {
@@ -35,7 +35,8 @@ fn rules() -> Rules {
     }
 }
 
-/// The verdict on a version, looked at after every answer, and how many pairs it took.
+/// The verdict on a version that is evaluated after every answer, and the number of pairs that it
+/// took.
 fn trial(draws: &mut Draws, (tried, current): (f64, f64), most: u64) -> (Verdict, u64) {
     let rules = rules();
     let mut difference = Difference::new(&rules);
@@ -175,7 +176,7 @@ fn a_canary_is_no_worse_where_both_versions_become_worse() {
     let rolled_back = (0..100).filter(|_| {
         let mut difference = Difference::new(&rules);
         (0..20_000u32).any(|at| {
-            // One query of 20 is the canary's, and the two are always equal.
+            // One query of 20 goes to the canary, and the two versions are always equal.
             let version = match at % 20 {
                 0 => Side::Tried,
                 _ => Side::Current,

@@ -4,30 +4,30 @@ use std::collections::BTreeMap;
 
 use super::{Configuration, Tuple};
 
-/// Service rates of one request while 1, 2, .. run side by side: the paper's mu_i.
+/// Service rates of one request while 1, 2, .. requests run side by side: the paper's mu_i.
 ///
-/// Interference is in them: a machine whose requests slow each other down has falling rates.
+/// They include interference: on a machine whose requests slow each other down, the rates fall.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rates(Vec<f64>);
 
-/// Rates that are none.
+/// Rates that are invalid.
 #[derive(Debug, Clone, PartialEq)]
 pub enum InvalidRates {
-    /// No rate at all.
+    /// There is no rate.
     Empty,
-    /// Not a positive finite number of requests per second.
+    /// A rate is not a positive finite number of requests per second.
     Rate {
-        /// Requests that run side by side.
+        /// Requests that run side by side at that rate.
         running: usize,
         /// The rate, per second.
         per_s: f64,
     },
 }
 
-/// What was measured of a tuple.
+/// The measurements of a tuple.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Summary {
-    /// Service times that were measured.
+    /// The number of measured service times.
     pub samples: usize,
     /// Their mean, s.
     pub mean_s: f64,
@@ -39,7 +39,7 @@ pub struct Summary {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MissingTuple(pub Tuple);
 
-/// What was measured of each tuple. Holds while model and machine stay what they are.
+/// The measurements of each tuple. They hold as long as model and machine stay the same.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Profile {
     tuples: BTreeMap<Tuple, Summary>,
@@ -66,17 +66,18 @@ impl Rates {
         }
     }
 
-    /// Most requests that run side by side: c.
+    /// The most requests that run side by side: c.
     pub fn service(&self) -> usize {
         self.0.len()
     }
 
-    /// The rate of one of `running` requests, per second; beyond the service degree the rate there.
+    /// The rate of one of `running` requests, per second. Beyond the service degree it is the rate
+    /// at that degree.
     pub fn at(&self, running: usize) -> f64 {
         self.0[running.clamp(1, self.0.len()) - 1]
     }
 
-    /// The same service degree without interference: every request at the rate of a lone one.
+    /// The same service degree without interference: every request has the rate of a lone one.
     pub fn constant(&self) -> Self {
         Self(vec![self.at(1); self.service()])
     }
@@ -95,12 +96,12 @@ impl Rates {
 // === impl Profile ===
 
 impl Profile {
-    /// Adds a tuple, or replaces what was known of it.
+    /// Adds a tuple, or replaces its measurements.
     pub fn insert(&mut self, tuple: Tuple, summary: Summary) {
         self.tuples.insert(tuple, summary);
     }
 
-    /// What is known of a tuple.
+    /// The measurements of a tuple.
     pub fn tuple(&self, tuple: Tuple) -> Option<&Summary> {
         self.tuples.get(&tuple)
     }
@@ -110,7 +111,7 @@ impl Profile {
         self.tuples.iter().map(|(tuple, summary)| (*tuple, summary))
     }
 
-    /// The configurations whose tuples are all known, sorted.
+    /// The configurations whose tuples are all measured, sorted.
     pub fn configurations(&self) -> Vec<Configuration> {
         let full = self.tuples.keys().map(|tuple| Configuration {
             service: tuple.running,

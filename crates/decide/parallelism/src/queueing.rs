@@ -1,10 +1,9 @@
 //! Mean latency of a configuration under Poisson arrivals (SERF, section V-B).
 //!
-//! The paper calls the model M/D_interf/c: up to c requests run, each at a rate that depends on how
-//! many do, and the work of each is the same. The states of the exponential counterpart are exact
-//! (equations 1 to 6); Cosmetatos' factor takes its wait to that of constant work (7 to 10); service
-//! time is that of the state an arrival finds (11). The terms are built by a recurrence, so that no
-//! factorial overflows.
+//! The paper calls the model M/D_interf/c: up to c requests run, each at a rate that depends on how many run, and each
+//! has the same work. The states of the exponential counterpart are exact (equations 1 to 6). Cosmetatos' factor
+//! converts its wait to that of constant work (7 to 10). The service time is that of the state that an arrival finds
+//! (11). The terms are built by a recurrence, so that no factorial overflows.
 
 use super::Rates;
 
@@ -19,7 +18,7 @@ pub struct Queue {
     service_s: f64,
 }
 
-/// How mean latency is predicted.
+/// The method by which the mean latency is predicted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Model {
     /// M/D_interf/c, equation 12.
@@ -37,7 +36,7 @@ pub fn cosmetatos(service: usize, utilization: f64) -> f64 {
     let c = service as f64;
     let f = (c - 1.0) * ((4.0 + 5.0 * c).sqrt() - 2.0) / (16.0 * c);
     let g = (1.0 - utilization) / utilization;
-    // Alone, f is 0 and g may be infinite: the factor is that of M/D/1.
+    // With one server f is 0 and g may be infinite; the factor is that of M/D/1.
     if service <= 1 {
         return 0.5;
     }
@@ -47,8 +46,8 @@ pub fn cosmetatos(service: usize, utilization: f64) -> f64 {
 // === impl Queue ===
 
 impl Queue {
-    /// Solves for `load_per_s` requests per second; `None` where the unit cannot keep up with them,
-    /// or the load is not a number from 0 on.
+    /// Solves for `load_per_s` requests per second; `None` if the unit cannot keep up with them, or if the load is
+    /// negative or not a number.
     pub fn solve(rates: &Rates, load_per_s: f64) -> Option<Self> {
         let service = rates.service();
         let utilization = load_per_s / rates.capacity_per_s();
@@ -95,7 +94,7 @@ impl Queue {
         self.utilization
     }
 
-    /// Most requests that run side by side: c.
+    /// The most requests that run side by side: c.
     pub fn service(&self) -> usize {
         self.states.len() - 1
     }
@@ -106,7 +105,7 @@ impl Queue {
         self.states[requests - beyond] * self.utilization.powf(beyond as f64)
     }
 
-    /// The share of arrivals that have to wait.
+    /// The share of arrivals that must wait.
     pub fn waiting_share(&self) -> f64 {
         self.states[self.service()] / (1.0 - self.utilization)
     }
@@ -153,7 +152,7 @@ impl Model {
         Self::Exponential,
     ];
 
-    /// As tables name it.
+    /// The name of the model in tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Serf => "M/D_interf/c",
@@ -163,7 +162,7 @@ impl Model {
         }
     }
 
-    /// Mean latency, s; `None` where it predicts an endless queue.
+    /// Mean latency, s; `None` if the predicted queue grows without bound.
     pub fn mean_s(self, rates: &Rates, load_per_s: f64) -> Option<f64> {
         let queue = match self {
             Self::Serf | Self::ExponentialInterference => Queue::solve(rates, load_per_s),

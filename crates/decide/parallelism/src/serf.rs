@@ -4,20 +4,20 @@ use sextant_types::time::Nanos;
 
 use super::{Configuration, MissingTuple, Model, Profile, Table};
 
-/// SERF as printed: the observed rate, updated periodically, looked up in the table of equation 12.
+/// SERF as printed: the observed rate, updated periodically, is looked up in the table of equation 12.
 ///
-/// The paper leaves the period open; here it is what [`Serf::new`] is given, and the rate is that
-/// of the last one.
+/// The paper leaves the period open. Here it is the one given to [`Serf::new`], and the rate is that of the last
+/// period.
 ///
-/// Contract: is told of every arrival and asked as often as the caller likes, in order of time. The same calls give the
-/// same answers.
+/// Contract: every arrival is reported, and the configuration is asked for as often as the caller likes, in order of
+/// time. The same calls give the same answers.
 #[derive(Debug, Clone)]
 pub struct Serf {
     table: Table,
     period: Nanos,
     until: Nanos,
     arrivals: u64,
-    /// As it was observed last, requests a second.
+    /// The last observed load, requests a second.
     load_per_s: f64,
     current: Configuration,
 }
@@ -25,10 +25,10 @@ pub struct Serf {
 // === impl Serf ===
 
 impl Serf {
-    /// The period where none is given, ns.
+    /// The default period, ns.
     pub const PERIOD: Nanos = 2_000_000_000;
 
-    /// For a profile on one machine; `None` of an empty profile.
+    /// Makes an instance for a profile on one machine; `None` for an empty profile.
     ///
     /// # Errors
     /// Names a tuple without a usable service time.
@@ -37,7 +37,7 @@ impl Serf {
         Ok(table.map(|table| Self::new(table, Self::PERIOD)))
     }
 
-    /// Looks `table` up once every `period` ns.
+    /// Makes an instance that looks `table` up once every `period` ns.
     pub fn new(table: Table, period: Nanos) -> Self {
         let current = table.at(0.0);
         Self {
@@ -50,7 +50,7 @@ impl Serf {
         }
     }
 
-    /// Predicts by another profile from now on, at the load that was observed; nothing changes for an empty one.
+    /// Uses another profile from now on, at the observed load. An empty profile changes nothing.
     ///
     /// # Errors
     /// Names a tuple without a usable service time.

@@ -1,24 +1,25 @@
 //! What can be run: tuples and configurations (SERF, sections III and V).
 
-/// Caps on parallelism: at most `service` requests run at once on a serving unit of `inter`
-/// machines, each on `intra` threads of every one of them. What is predicted and scheduled.
+/// Limits on parallelism: at most `service` requests run at once on a serving unit of `inter`
+/// machines, each on `intra` threads of every machine. Predictions and schedules use
+/// configurations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Configuration {
-    /// Most requests that run side by side.
+    /// The most requests that run side by side.
     pub service: u16,
-    /// Machines that one request is spread over.
+    /// The number of machines over which one request is spread.
     pub inter: u16,
     /// Threads of one request on each machine.
     pub intra: u16,
 }
 
-/// *Exactly* `running` requests side by side: what is profiled. A configuration needs the tuples of
-/// 1 up to its service degree.
+/// *Exactly* `running` requests side by side. Profiles measure tuples. A configuration needs the
+/// tuples of 1 up to its service degree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tuple {
     /// Requests that run side by side.
     pub running: u16,
-    /// Machines that one request is spread over.
+    /// The number of machines over which one request is spread.
     pub inter: u16,
     /// Threads of one request on each machine.
     pub intra: u16,
@@ -49,7 +50,7 @@ pub fn unit_load(load_per_s: f64, inter: u16, machines: u32) -> f64 {
 // === impl Configuration ===
 
 impl Configuration {
-    /// On one machine.
+    /// A configuration on one machine.
     pub fn local(service: u16, intra: u16) -> Self {
         Self {
             service,
@@ -58,12 +59,12 @@ impl Configuration {
         }
     }
 
-    /// Most threads that run at once on each machine.
+    /// The most threads that run at once on each machine.
     pub fn threads(&self) -> u32 {
         u32::from(self.service) * u32::from(self.intra)
     }
 
-    /// The tuple with as many requests as this allows.
+    /// The tuple with as many requests as this configuration allows.
     pub fn full(&self) -> Tuple {
         Tuple {
             running: self.service,
@@ -72,7 +73,7 @@ impl Configuration {
         }
     }
 
-    /// The tuples that it passes through, of one running request first.
+    /// The tuples that occur in this configuration, starting with one running request.
     pub fn tuples(&self) -> impl Iterator<Item = Tuple> + use<> {
         let Self { inter, intra, .. } = *self;
         (1..=self.service).map(move |running| Tuple {

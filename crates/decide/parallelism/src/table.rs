@@ -1,30 +1,29 @@
-//! Which configuration is best for which load (SERF, section V-C).
+//! The best configuration for each load (SERF, section V-C).
 //!
-//! The paper tabulates some ten loads and does not say what holds between them. Here the loads at
-//! which the choice changes are found by bisection, so the table is exact for every load.
+//! The paper tabulates some ten loads and does not say what holds between them. Here bisection finds the loads at which
+//! the choice changes, so the table is exact for every load.
 
 use super::{Configuration, MissingTuple, Model, Profile, Rates, unit_load};
 
-/// A configuration with what is predicted of it.
+/// A configuration with its prediction.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Choice {
-    /// Which.
+    /// The configuration.
     pub configuration: Configuration,
-    /// Mean latency, s; `None` where no configuration keeps up with the load, and this is the one
-    /// that completes most.
+    /// Mean latency, s; `None` if no configuration keeps up with the load. The configuration is then the one that
+    /// completes most.
     pub mean_s: Option<f64>,
 }
 
-/// The best configuration for every load. Made once for a profile; looked up in logarithmic time.
+/// The best configuration for every load. It is made once for a profile and looked up in logarithmic time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Table {
-    /// The load from which on a configuration is best, per second, and which; sorted, the first from
-    /// 0 on.
+    /// The loads, per second, from which on a configuration is best, with the configuration; sorted, starting at 0.
     steps: Vec<(f64, Configuration)>,
     capacity_per_s: f64,
 }
 
-/// What can be chosen from.
+/// The configurations that can be chosen.
 #[derive(Clone, Copy)]
 struct Chooser<'a> {
     options: &'a [(Configuration, Rates)],
@@ -32,9 +31,8 @@ struct Chooser<'a> {
     model: Model,
 }
 
-/// The configuration of `profile` with the least mean latency for `load_per_s` requests per second
-/// on `machines` machines, by `model`; the one that completes most when none keeps up. `None` of an
-/// empty profile.
+/// The configuration of `profile` with the least mean latency for `load_per_s` requests per second on `machines`
+/// machines, by `model`. If none keeps up, the one that completes most. `None` for an empty profile.
 ///
 /// # Errors
 /// Names a tuple without a usable service time.
@@ -68,7 +66,7 @@ pub(super) fn options(
 // === impl Table ===
 
 impl Table {
-    /// The table of a profile on `machines` machines, by `model`; `None` of an empty profile.
+    /// The table of a profile on `machines` machines, by `model`; `None` for an empty profile.
     ///
     /// # Errors
     /// Names a tuple without a usable service time.
@@ -77,7 +75,8 @@ impl Table {
         machines: u32,
         model: Model,
     ) -> Result<Option<Self>, MissingTuple> {
-        /// Loads that are tried before bisection: what is best on a narrower range is missed.
+        /// The number of loads that are tried before bisection. A configuration that is best only on a narrower range
+        /// is missed.
         const LEVELS: u32 = 256;
         let options = options(profile, machines)?;
         let chooser = Chooser {
@@ -106,12 +105,12 @@ impl Table {
         self.steps[behind.saturating_sub(1)].1
     }
 
-    /// From which load on, per second, which configuration is best.
+    /// The loads, per second, from which on each configuration is best.
     pub fn steps(&self) -> &[(f64, Configuration)] {
         &self.steps
     }
 
-    /// The load that no configuration keeps up with, per second.
+    /// The load with which no configuration keeps up, per second.
     pub fn capacity_per_s(&self) -> f64 {
         self.capacity_per_s
     }

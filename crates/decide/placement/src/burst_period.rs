@@ -1,23 +1,22 @@
-//! Whether a variant is asked for with a period, and when next.
+//! Whether requests for a variant come with a period, and when the next ones are due.
 //!
-//! Functions that run on a schedule are called in bursts, every 5, 15 or 60 minutes. A *burst*
-//! begins with a request after [`QUIET`] without one. The last eight intervals between beginnings
-//! are kept; the variant has a period when, without the shortest and the longest where there are
-//! enough to leave them out, they differ by no more than a small part of their median. The part
-//! grows with the number of intervals: few that agree closely say as much as many that agree
-//! roughly, and intervals of requests that come at random do neither.
+//! Functions that run on a schedule are called in bursts, every 5, 15 or 60 minutes. A *burst* begins with a request
+//! after [`QUIET`] without one. The last eight intervals between the beginnings of bursts are kept. The shortest and
+//! the longest are left out if there are enough intervals. The variant has a period if the rest differ by no more than
+//! a small part of their median. The part grows with the number of intervals: few that agree closely say as much as
+//! many that agree roughly, and the intervals of requests that come at random do neither.
 //!
 //! A request costs O(1): requests within a burst change one number.
 
 use super::Nanos;
 
-/// A request after this long without one begins a burst, ns. Variants with a shorter period are kept
-/// by their rate.
+/// A request after this long without one begins a burst, ns. Variants with a shorter period are kept loaded because of
+/// their rate.
 const QUIET: Nanos = 20_000_000_000;
 
 const INTERVALS: usize = 8;
 
-/// Fewest intervals that make a period.
+/// The fewest intervals that make a period.
 const FEWEST: usize = 3;
 
 /// Allowed spread of the intervals over their median, for each interval beyond two.
@@ -26,9 +25,9 @@ const SPREAD: f64 = 0.05;
 /// When the next burst should begin, ns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BurstForecast {
-    /// Not before this, as far as the intervals tell.
+    /// The earliest time, as far as the intervals show.
     pub from: Nanos,
-    /// Not after this.
+    /// The latest time.
     pub until: Nanos,
 }
 
@@ -45,7 +44,7 @@ pub struct BurstPeriod {
 // === impl BurstPeriod ===
 
 impl BurstPeriod {
-    /// A request came; tells whether it began a burst.
+    /// A request came. Returns whether it began a burst.
     pub fn add(&mut self, now: Nanos) -> bool {
         let last = self.last_request.replace(now);
         let Some(last) = last else {
@@ -88,7 +87,7 @@ impl BurstPeriod {
         if (most - least) as f64 > allowed {
             return None;
         }
-        // The last burst may have come early or late itself.
+        // The last burst may itself have come early or late.
         let slack = (most - least) + median / 100;
         Some(BurstForecast {
             from: self.last_burst + least.saturating_sub(slack),

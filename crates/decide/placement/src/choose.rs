@@ -9,20 +9,20 @@ use super::{
 use sextant_schedule::NEVER;
 use sextant_types::index::{DeviceIx, VariantIx};
 
-/// Desired variants that found no room on a device before it is left alone.
+/// After this many desired variants found no room on a device, no more are tried on it.
 const MOST_WITHOUT_ROOM: usize = 16;
 
-/// How often a variant that has replicas is offered, and a device on which room is missing is asked,
-/// within a look-ahead.
+/// How often within a look-ahead a variant that has replicas is offered, and a device on which room is missing is
+/// asked.
 const OFFERS_PER_LOOK_AHEAD: Nanos = 5;
 
-/// How well a device suits, least first: whether something has to go, what that is worth, and the
+/// How well a device suits, least first: whether a variant must be unloaded, the worth of that variant, and the
 /// device's load.
 type Fit = (bool, u64, Nanos);
 
 impl<R: Rule> Machine<R> {
-    /// Offers a variant, about which something has changed, to the devices that found nothing. A variant
-    /// that has replicas, but not enough, is not offered again with each of its requests.
+    /// Offers a variant that has changed to the devices that found nothing to load. A variant that has replicas, but
+    /// not enough, is not offered again with each of its requests.
     pub(super) fn consider(&mut self, now: Nanos, variant: VariantIx, actions: &mut Actions) {
         if self.desired.key(variant).is_none() {
             return;
@@ -62,7 +62,7 @@ impl<R: Rule> Machine<R> {
         self.look_ahead / OFFERS_PER_LOOK_AHEAD
     }
 
-    /// Lets a device take LOADs as long as it may.
+    /// Lets a device take LOADs for as long as it may.
     pub(super) fn attempt(&mut self, now: Nanos, device: DeviceIx, actions: &mut Actions) {
         let ahead = self.look_ahead;
         loop {
@@ -89,8 +89,7 @@ impl<R: Rule> Machine<R> {
         }
     }
 
-    /// Devices whose LOADs leave room for another one join the parked; they are only looked at when
-    /// something is desired.
+    /// Parks the devices whose LOADs leave room for another one. They are looked at only when a variant is desired.
     pub(super) fn park_ready(&mut self, now: Nanos) {
         while let Some((at, device)) = self.busy.first()
             && at <= now
@@ -100,15 +99,15 @@ impl<R: Rule> Machine<R> {
         }
     }
 
-    /// When a busy device has to be asked again.
+    /// When a busy device must be asked again.
     pub(super) fn next_ready(&self) -> Option<Nanos> {
         let first = self.busy.first().map(|(at, _)| at);
         first.filter(|at| *at < NEVER && !self.desired.is_empty())
     }
 
-    /// Whether a variant may be loaded on a device, and how well that suits: without unloading
-    /// anything is better, then where what has to go is worth least, then by load. The error tells
-    /// whether only room is missing.
+    /// Whether a variant may be loaded on a device, and how well that suits. Best is a device on which nothing must be
+    /// unloaded, then one whose victim is worth least, then one with the least load. The error says whether only room
+    /// is missing.
     fn fit(&self, now: Nanos, device: DeviceIx, variant: VariantIx) -> Result<Fit, bool> {
         let (Some(on), Some(of)) = (self.device(device), self.variant(variant)) else {
             return Err(false);

@@ -1,16 +1,15 @@
-//! Demand, allocation and priority (Clockwork, section 5.3), kept up to date variant by variant.
+//! Demand, allocation and priority (Clockwork, section 5.3), updated variant by variant.
 //!
 //! - `d_m`, the demand of a variant, is given by the caller;
-//! - `a_{m,g}`, its allocation to a device that has it, with `sum_g a_{m,g} = d_m`;
-//! - `l_g = sum_m a_{m,g}`, the load of a device;
-//! - `p_m = d_m - sum_g a_{m,g} * capacity / l_g`, what the devices that have the variant leave
-//!   unfulfilled. Without a replica it is `d_m`; on a device with less than its capacity to do it
-//!   is negative.
+//! - `a_{m,g}` is its allocation to a device that has it, with `sum_g a_{m,g} = d_m`;
+//! - `l_g = sum_m a_{m,g}` is the load of a device;
+//! - `p_m = d_m - sum_g a_{m,g} * capacity / l_g` is the part that the devices with the variant leave unfulfilled.
+//!   Without a replica it is `d_m`. On a device with less work than its capacity it is negative.
 //!
-//! The paper splits a demand in proportion to `1 / l_g`, and `l_g` contains the very share that is
-//! to be found: taken by the letter, shares swap places with every event. Here a share goes by what
-//! *other* variants load a device with, plus [`FLOOR`]. Everything but the priority is in whole
-//! nanoseconds, so that sums stay exact however long they are kept.
+//! The paper splits a demand in proportion to `1 / l_g`, and `l_g` contains the very share that is to be found. Taken
+//! literally, shares swap places with every event. Here a share depends on the load that *other* variants put on a
+//! device, plus [`FLOOR`]. Everything but the priority is in whole nanoseconds, so that sums stay exact however long
+//! they are kept.
 
 use smallvec::SmallVec;
 
@@ -20,9 +19,9 @@ use sextant_types::index::{DeviceIx, IndexVec, VariantIx};
 /// A device without load counts as loaded with this much, ns, when demands are split: 1 ms.
 const FLOOR: Nanos = 1_000_000;
 
-/// A demand on more devices than this is *wide*: it is taken to be spread evenly over all devices,
-/// so that a request costs the same however many there are. A variant on so many is on nearly all of
-/// them, or what others load them with evens out.
+/// A demand on more devices than this is *wide*: it is assumed to be spread evenly over all devices, so that a request
+/// costs the same however many devices there are. A variant on so many devices is either on nearly all of them, or the
+/// loads of other variants on them even out.
 const MOST_SHARES: usize = 4;
 
 #[derive(Debug, Clone, Copy)]
@@ -37,26 +36,25 @@ struct Variant {
     shares: SmallVec<[Share; 2]>,
 }
 
-/// The demands of all variants and their allocation to devices. Each change concerns one variant and
-/// costs O(1).
+/// The demands of all variants and their allocation to devices. Each change concerns one variant and costs O(1).
 #[derive(Debug, Clone)]
 pub struct Demand {
     capacity: Nanos,
     variants: IndexVec<VariantIx, Variant>,
-    /// By device, without what is wide.
+    /// The load of each device, without wide demand.
     loads: IndexVec<DeviceIx, Nanos>,
-    /// Their sum.
+    /// The sum of the loads.
     total: Nanos,
-    /// What is wide, together.
+    /// The wide demand of all variants together.
     wide: Nanos,
-    /// Devices that are up.
+    /// The number of devices that are up.
     devices: usize,
-    /// Devices with at least their capacity to do, without what is wide.
+    /// The number of devices whose load reaches their capacity, without wide demand.
     crowded: usize,
 }
 
 impl Demand {
-    /// Without variants; every device can fulfil `capacity` ns.
+    /// Makes an instance without variants, in which every device can fulfil `capacity` ns.
     pub fn new(capacity: Nanos) -> Self {
         Self {
             capacity,
@@ -74,31 +72,31 @@ impl Demand {
         self.variants.get(variant).map_or(0, |of| of.work)
     }
 
-    /// So many devices are up.
+    /// Sets the number of devices that are up.
     pub fn set_devices(&mut self, devices: usize) {
         self.devices = devices;
     }
 
-    /// The part of it that is allocated to a device, `a_{m,g}`, ns; 0 for a wide one.
+    /// The part of a variant's demand that is allocated to a device, `a_{m,g}`, ns; 0 for wide demand.
     pub fn allocation(&self, variant: VariantIx, device: DeviceIx) -> Nanos {
         let of = self.variants.get(variant);
         let share = of.and_then(|of| of.shares.iter().find(|share| share.device == device));
         share.map_or(0, |share| share.work)
     }
 
-    /// What is allocated to a device, `l_g`, ns.
+    /// The demand that is allocated to a device, `l_g`, ns.
     pub fn load(&self, device: DeviceIx) -> Nanos {
         let own = self.loads.get(device).copied().unwrap_or(0);
         own + self.wide_load()
     }
 
-    /// What is wide, for each device.
+    /// The wide demand per device.
     fn wide_load(&self) -> Nanos {
         self.wide / self.devices.max(1) as Nanos
     }
 
-    /// The unfulfilled part of a variant's demand, `p_m`, ns, after the present loads; negative where
-    /// there is capacity to spare.
+    /// The unfulfilled part of a variant's demand, `p_m`, ns, at the present loads. It is negative if there is capacity
+    /// to spare.
     pub fn priority(&self, variant: VariantIx) -> f64 {
         let Some(of) = self.variants.get(variant) else {
             return 0.0;
@@ -116,8 +114,8 @@ impl Demand {
         of.work as f64 - fulfilled.sum::<f64>()
     }
 
-    /// Whether nothing of a variant's demand can be unfulfilled because no device has more than it can do:
-    /// [`Self::priority`] is not above 0 then. One that is nowhere is not met.
+    /// Whether no demand of a variant can be unfulfilled because no device has more work than it can do.
+    /// [`Self::priority`] is then not above 0. The demand of a variant without a replica is not met.
     #[inline]
     pub fn is_met(&self, variant: VariantIx) -> bool {
         self.variants
@@ -135,7 +133,7 @@ impl Demand {
         self.devices > self.crowded && self.wide_load() < self.capacity
     }
 
-    /// The demand of a variant is `work` ns from now on.
+    /// Sets the demand of a variant to `work` ns.
     pub fn set(&mut self, variant: VariantIx, work: Nanos) {
         let of = self.know(variant);
         let before = std::mem::replace(&mut of.work, work);
@@ -162,7 +160,7 @@ impl Demand {
         }
     }
 
-    /// What was split is wide from now on.
+    /// Makes a split demand wide.
     fn widen(&mut self, variant: VariantIx) {
         let mut shares = std::mem::take(&mut self.variants[variant].shares);
         for share in &mut shares {
@@ -174,7 +172,7 @@ impl Demand {
         self.wide += of.work;
     }
 
-    /// A device has not the variant any more.
+    /// A device no longer has the variant.
     pub fn displace(&mut self, variant: VariantIx, device: DeviceIx) {
         let Some(of) = self.variants.get_mut(variant) else {
             return;
@@ -198,7 +196,7 @@ impl Demand {
         self.variants.grown(variant)
     }
 
-    /// Allocates a demand again; what rounding leaves goes to the first device.
+    /// Allocates a demand again. The first device gets the rounding remainder.
     fn split(&mut self, variant: VariantIx) {
         let mut shares = std::mem::take(&mut self.variants[variant].shares);
         let work = self.variants[variant].work;

@@ -6,31 +6,31 @@ use super::{Nanos, Shared, VariantSpec};
 use sextant_schedule::{IndexedHeap, NEVER};
 use sextant_types::index::{KindIx, VariantIx};
 
-/// A LOAD that is not answered.
+/// A LOAD that is not answered yet.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Load {
     pub variant: VariantIx,
-    /// When it starts as far as is known.
+    /// When it starts, as far as is known.
     pub start: Nanos,
     pub expected: Nanos,
 }
 
 #[derive(Debug)]
 pub(super) struct Device {
-    /// Which kind it is of: all of a kind load and run a variant alike.
+    /// Its kind. All devices of a kind load and run a variant alike.
     pub kind: KindIx,
     pub pages: u32,
-    /// Pages that nothing holds; below zero where more was found than there should be room for, as
-    /// on a device that shares more than these books know.
+    /// Pages that nothing holds. It is negative if more was found than there should be room for, as on a device that
+    /// shares more than these records show.
     free: i64,
-    /// Variants with a replica here in any form.
+    /// Variants with a replica here, in any state.
     here: BTreeSet<VariantIx>,
-    /// Those that hold pages, and which.
+    /// The variants that hold pages, and which pages.
     residents: BTreeMap<VariantIx, Footprint>,
     groups: BTreeMap<u32, Group>,
-    /// What may be unloaded, by what it is worth to keep it.
+    /// The variants that may be unloaded, by the worth of keeping them.
     victims: IndexedHeap<VariantIx>,
-    /// Pages that are free once all of those are gone, beside the free ones.
+    /// Pages that become free in addition when all of those are unloaded.
     evictable: u32,
     /// LOADs under way, in the order in which they run.
     pub loads: VecDeque<Load>,
@@ -40,19 +40,19 @@ pub(super) struct Device {
     pub attempted: Nanos,
 }
 
-/// What a variant takes on a device.
+/// The pages that a variant takes on a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Footprint {
     pages: u32,
     shared: Option<Shared>,
 }
 
-/// Variants here that hold pages together.
+/// Variants here that share pages.
 #[derive(Debug, Clone, Copy)]
 struct Group {
     pages: u32,
     members: u32,
-    /// Members that may not be unloaded.
+    /// The number of members that may not be unloaded.
     kept: u32,
 }
 
@@ -66,7 +66,7 @@ impl Footprint {
         }
     }
 
-    /// Pages of a device that has nothing of it.
+    /// The pages that it takes on a device that has none of them.
     pub fn whole(&self) -> u32 {
         let shared = self.shared.map_or(0, |shared| shared.pages);
         self.pages.saturating_add(shared)
@@ -105,7 +105,7 @@ impl Device {
         u32::try_from(self.free).unwrap_or(0)
     }
 
-    /// Pages that a variant takes in addition to what is there.
+    /// The pages that a variant takes in addition to those that are here.
     pub fn missing(&self, footprint: Footprint) -> u32 {
         match footprint.shared {
             Some(shared) if self.groups.contains_key(&shared.group) => footprint.pages,
@@ -118,10 +118,10 @@ impl Device {
         self.free >= i64::from(self.missing(footprint))
     }
 
-    /// Whether a variant would fit once everything is gone that may be unloaded.
+    /// Whether a variant would fit after everything that may be unloaded is gone.
     pub fn has_room(&self, footprint: Footprint) -> bool {
         let all = self.free + i64::from(self.evictable);
-        // What it shares with variants that may all be unloaded has to stay, or to come again.
+        // The pages that it shares with variants that may all be unloaded must stay, or be loaded again.
         let group = footprint.shared.map(|shared| shared.group);
         let group = group.and_then(|group| self.groups.get(&group));
         match group {
@@ -130,7 +130,7 @@ impl Device {
         }
     }
 
-    /// Whether a variant would fit once everything is gone but what `stays`.
+    /// Whether a variant would fit after everything except `stays` is gone.
     pub fn has_room_beside(
         &self,
         footprint: Footprint,
@@ -153,7 +153,7 @@ impl Device {
         taken.saturating_add(together) <= self.pages
     }
 
-    /// A replica comes; for now it may not be unloaded.
+    /// Adds a replica. For now it may not be unloaded.
     pub fn admit(&mut self, variant: VariantIx, footprint: Footprint) {
         self.free -= i64::from(self.missing(footprint));
         self.here.insert(variant);
@@ -172,9 +172,9 @@ impl Device {
         }
     }
 
-    /// A replica's pages are given back.
+    /// Frees the pages of a replica.
     pub fn release(&mut self, variant: VariantIx) {
-        // Counted as one that must stay, it leaves the sums of the others alone.
+        // A protected replica is not in the sums of the replicas that may be unloaded.
         self.protect(variant);
         let Some(footprint) = self.residents.remove(&variant) else {
             return;
@@ -196,7 +196,7 @@ impl Device {
         }
     }
 
-    /// A replica may be unloaded, and to keep it is worth so much.
+    /// Allows a replica to be unloaded, with the worth of keeping it.
     pub fn offer(&mut self, variant: VariantIx, worth: u64) {
         let Some(footprint) = self.residents.get(&variant) else {
             return;
@@ -214,7 +214,7 @@ impl Device {
         self.victims.set(variant, worth);
     }
 
-    /// A replica may not be unloaded.
+    /// Forbids unloading a replica.
     pub fn protect(&mut self, variant: VariantIx) {
         let Some(footprint) = self.residents.get(&variant) else {
             return;
@@ -232,30 +232,29 @@ impl Device {
         }
     }
 
-    /// What is worth least of what may be unloaded, and what it is worth.
+    /// The variant that is worth least among those that may be unloaded, and its worth.
     pub fn cheapest(&self) -> Option<(u64, VariantIx)> {
         self.victims.first()
     }
 
-    /// What a variant is worth that may be unloaded, as it was last valued.
+    /// The last computed worth of a variant that may be unloaded.
     pub fn worth_of(&self, variant: VariantIx) -> Option<u64> {
         self.victims.key(variant)
     }
 
-    /// The variants that are here in any form.
+    /// The variants that are here in any state.
     pub fn residents(&self) -> Vec<VariantIx> {
         self.here.iter().copied().collect()
     }
 
-    /// A variant is gone.
+    /// Removes a variant entirely.
     pub fn forget(&mut self, variant: VariantIx) {
         self.release(variant);
         self.here.remove(&variant);
     }
 
-    /// From when one more LOAD may be issued: with less than `ahead` outstanding, 0 for at once.
-    /// [`NEVER`] while it has to answer first: as much as `ahead` lies behind a LOAD that may be
-    /// stuck.
+    /// The time from which one more LOAD may be issued: when less than `ahead` is outstanding, or 0 for at once.
+    /// [`NEVER`] until the device answers, if as much as `ahead` is queued behind a LOAD that may be stuck.
     pub fn ready_at(&self, ahead: Nanos) -> Nanos {
         let (Some(first), Some(last)) = (self.loads.front(), self.loads.back()) else {
             return 0;
@@ -263,11 +262,11 @@ impl Device {
         if ahead == 0 || last.end() - first.end() >= ahead {
             return NEVER;
         }
-        // Strictly less than the look-ahead is outstanding then.
+        // At that time strictly less than the look-ahead is outstanding.
         last.end().saturating_sub(ahead - 1)
     }
 
-    /// When everything outstanding should have ended; what is overdue is taken to end now.
+    /// When all outstanding LOADs should have ended. A LOAD that is overdue is assumed to end now.
     pub fn free_at(&self, now: Nanos) -> Nanos {
         match (self.loads.front(), self.loads.back()) {
             (Some(first), Some(last)) => last
@@ -278,7 +277,7 @@ impl Device {
         }
     }
 
-    /// A LOAD has ended; those behind it follow from now on.
+    /// A LOAD has ended. The LOADs behind it follow from now on.
     pub fn loaded(&mut self, now: Nanos, variant: VariantIx) {
         let Some(at) = self.loads.iter().position(|load| load.variant == variant) else {
             return;
@@ -293,8 +292,8 @@ impl Device {
         }
     }
 
-    /// What the most valuable of the victims is worth that have to go for a variant; `None` when there
-    /// are not enough.
+    /// The worth of the most valuable of the variants that must be unloaded for a variant; `None` if unloading does not
+    /// free enough pages.
     pub fn dearest_victim(&mut self, footprint: Footprint) -> Option<u64> {
         let (mut aside, mut gone) = (Vec::new(), BTreeMap::new());
         let mut free = self.free;
@@ -316,7 +315,7 @@ impl Device {
         dearest.filter(|_| fits)
     }
 
-    /// [`Self::missing`] without members of groups that are `gone`.
+    /// Like [`Self::missing`], without the members of groups that are in `gone`.
     fn missing_without(&self, footprint: Footprint, gone: &BTreeMap<u32, u32>) -> u32 {
         let group = footprint.shared.map(|shared| shared.group);
         let members = group.and_then(|group| self.groups.get(&group));
@@ -327,7 +326,7 @@ impl Device {
         }
     }
 
-    /// Pages that come free when a victim goes after those that are `gone`, to which it is added.
+    /// The pages that become free when a victim is unloaded after those in `gone`. Adds the victim to `gone`.
     fn freed_by(&self, victim: VariantIx, gone: &mut BTreeMap<u32, u32>) -> u32 {
         let Some(footprint) = self.residents.get(&victim) else {
             return 0;

@@ -1,4 +1,4 @@
-//! What the machinery makes of a placement's events.
+//! How the machinery handles the events of a placement.
 
 use super::{
     Actions, Demand, DesiredPlacement, DeviceSpec, Nanos, Placement, Presence, VariantSpec,
@@ -416,14 +416,15 @@ impl<R: Rule> Placement for Machine<R> {
 }
 
 impl<R: Rule> Machine<R> {
-    /// Devices that could load a variant of so many pages. Only asked for one whose LOADs have failed.
+    /// The number of devices that could load a variant of this many pages. It is computed only for a variant whose
+    /// LOADs have failed.
     fn able(&self, of: &Variant, pages: u32) -> usize {
         let devices = self.devices.iter().flatten();
         let able = |on: &&Device| on.pages >= pages && of.kinds.is_able(on.kind);
         devices.filter(able).count()
     }
 
-    /// As [`Self::revalue`], after an event of one replica.
+    /// Like [`Self::revalue`], after an event of one replica.
     fn revalue_on(
         &mut self,
         now: Nanos,
@@ -438,7 +439,7 @@ impl<R: Rule> Machine<R> {
         self.attempt_if_short(now, device, actions);
     }
 
-    /// Makes again what a variant's replicas are worth; a device that lacked room may have it now.
+    /// Computes the worth of a variant's replicas again. A device that lacked room may have it now.
     fn revalue(&mut self, now: Nanos, variant: VariantIx, actions: &mut Actions) {
         self.value(now, variant);
         let mut at = 0;
@@ -448,7 +449,7 @@ impl<R: Rule> Machine<R> {
         }
     }
 
-    /// Asks a device again on which room was missing, though not with every batch that ends there.
+    /// Asks a device on which room was missing again, but not with every batch that ends there.
     fn attempt_if_short(&mut self, now: Nanos, device: DeviceIx, actions: &mut Actions) {
         let Some(of) = self.device(device).filter(|of| of.short) else {
             return;
@@ -487,7 +488,7 @@ impl<R: Rule> Machine<R> {
         self.not_loaded(now, device, variant, actions);
     }
 
-    /// A LOAD came to nothing.
+    /// A LOAD gave no result.
     fn not_loaded(
         &mut self,
         now: Nanos,
@@ -501,7 +502,7 @@ impl<R: Rule> Machine<R> {
         self.attempt(now, device, actions);
     }
 
-    /// A variant was on the device already.
+    /// A variant was already on the device.
     fn found(&mut self, now: Nanos, device: DeviceIx, variant: VariantIx, actions: &mut Actions) {
         let Some(footprint) = self.variant(variant).map(|of| Footprint::of(&of.spec)) else {
             return;
@@ -534,14 +535,14 @@ impl<R: Rule> Machine<R> {
         }
     }
 
-    /// Which devices are up has changed: so may have the fastest of each variant.
+    /// The set of devices that are up has changed, so the fastest device of each variant may have changed.
     fn devices_changed(&mut self, now: Nanos, more: bool) {
         self.demand.set_devices(self.kinds.devices());
         for variant in self.variants.numbers() {
             self.compare_loads(variant);
             self.count_kept(variant);
             if more {
-                // What is everywhere else may be loaded here.
+                // A variant that is on all other devices may be loaded here.
                 self.rank(now, variant);
             }
         }

@@ -1,4 +1,4 @@
-//! What is to be kept loaded whether or not it is asked for, and what goes because nobody needs it.
+//! Keeps variants loaded whether or not there are queries for them, and unloads variants that are not used.
 
 use super::{
     Actions, DesiredPlacement, Nanos, Presence, device::Footprint, machine::Machine, rule::Rule,
@@ -7,14 +7,14 @@ use super::{
 use sextant_schedule::NEVER;
 use sextant_types::index::{DeviceIx, VariantIx};
 
-/// Variants that found no room on a device before the rest of the list is left alone.
+/// After this many variants found no room on a device, the rest of the list is not tried.
 const MOST_WITHOUT_ROOM: usize = 16;
 
 /// Number of idle checks in each period after which unused variants may be unloaded.
 const LOOKS: Nanos = 8;
 
 impl<R: Rule> Machine<R> {
-    /// The list of what is to be kept is another one.
+    /// Replaces the list of variants that are to be kept.
     pub(super) fn keep_desired(
         &mut self,
         now: Nanos,
@@ -45,7 +45,7 @@ impl<R: Rule> Machine<R> {
         self.offer_kept(now, actions);
     }
 
-    /// Lets the devices that have nothing to do load what is to be kept.
+    /// Lets devices without other work load the variants that are to be kept.
     pub(super) fn offer_kept(&mut self, now: Nanos, actions: &mut Actions) {
         if self.to_keep.is_empty() {
             return;
@@ -57,7 +57,7 @@ impl<R: Rule> Machine<R> {
         }
     }
 
-    /// The first variant that a device lacks and should have, and has free pages for.
+    /// The first variant that a device lacks and should have, and for which it has free pages.
     pub(super) fn next_kept(&mut self, now: Nanos, device: DeviceIx) -> Option<VariantIx> {
         let on = self.device(device)?;
         if !on.loads.is_empty() {
@@ -87,8 +87,8 @@ impl<R: Rule> Machine<R> {
         None
     }
 
-    /// Whether a device that can run a variant has room for it beside what is pinned there: everything
-    /// else can go.
+    /// Whether some device that can run a variant has room for it beside the variants pinned there. All others can be
+    /// unloaded.
     pub(super) fn has_room_beside_pinned(&self, of: &Variant) -> bool {
         let footprint = Footprint::of(&of.spec);
         let pinned = |variant: &VariantIx| {
@@ -100,7 +100,7 @@ impl<R: Rule> Machine<R> {
         able.any(|device| device.has_room_beside(footprint, pinned))
     }
 
-    /// What nobody needs may be unloaded after so long; looked at from time to time.
+    /// Sets the time after which unused variants may be unloaded. It is checked from time to time.
     pub(super) fn set_idle_unload(&mut self, now: Nanos, idle: Nanos) {
         if std::mem::replace(&mut self.idle_unload, idle) != idle {
             self.sweep_at = match idle {
@@ -110,7 +110,7 @@ impl<R: Rule> Machine<R> {
         }
     }
 
-    /// Unloads what is not to be kept and was not used for long.
+    /// Unloads variants that are not to be kept and were not used for that time.
     pub(super) fn sweep(&mut self, now: Nanos, actions: &mut Actions) {
         if self.sweep_at > now {
             return;
@@ -131,7 +131,7 @@ impl<R: Rule> Machine<R> {
         }
     }
 
-    /// A variant is asked for no more.
+    /// Retires a variant: requests for it no longer come.
     pub(super) fn retire(&mut self, now: Nanos, variant: VariantIx, actions: &mut Actions) {
         let Some(of) = self.variant_mut(variant) else {
             return;
@@ -144,7 +144,7 @@ impl<R: Rule> Machine<R> {
         self.clear_retired(now, variant, actions);
     }
 
-    /// Unloads what is left of a retired variant once nothing waits for it, where it does not run.
+    /// Unloads the replicas of a retired variant that run nothing, once no request waits for it.
     pub(super) fn clear_retired(&mut self, now: Nanos, variant: VariantIx, actions: &mut Actions) {
         let of = self
             .variant(variant)

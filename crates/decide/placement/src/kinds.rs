@@ -7,10 +7,10 @@ use smallvec::SmallVec;
 use super::Nanos;
 use sextant_types::index::KindIx;
 
-/// Which devices are up.
+/// The devices that are up.
 #[derive(Debug, Default)]
 pub(super) struct Kinds {
-    /// By kind and pages: devices that are up.
+    /// By kind and pages: the number of devices that are up.
     up: BTreeMap<(KindIx, u32), u32>,
     devices: usize,
 }
@@ -19,9 +19,9 @@ pub(super) struct Kinds {
 #[derive(Debug, Clone, Copy)]
 struct EligibleKind {
     kind: KindIx,
-    /// Time of a LOAD by the profile, ns; 0 where nothing but the spec is known.
+    /// Time of a LOAD by the profile, ns; 0 if only the specification is known.
     told: Nanos,
-    /// The same as it was learnt.
+    /// The time as it was learnt.
     learnt: Option<Nanos>,
 }
 
@@ -32,13 +32,13 @@ pub(super) struct ByKind(SmallVec<[EligibleKind; 1]>);
 // === impl Kinds ===
 
 impl Kinds {
-    /// A device comes.
+    /// Adds a device.
     pub fn add(&mut self, kind: KindIx, pages: u32) {
         *self.up.entry((kind, pages)).or_default() += 1;
         self.devices += 1;
     }
 
-    /// A device goes.
+    /// Removes a device.
     pub fn remove(&mut self, kind: KindIx, pages: u32) {
         if let Some(count) = self.up.get_mut(&(kind, pages)) {
             *count -= 1;
@@ -49,17 +49,17 @@ impl Kinds {
         }
     }
 
-    /// Devices that are up.
+    /// The number of devices that are up.
     pub fn devices(&self) -> usize {
         self.devices
     }
 
-    /// The kinds of which a device is up.
+    /// The kinds with a device that is up.
     pub fn up(&self) -> impl Iterator<Item = KindIx> + '_ {
         self.up.keys().map(|(kind, _)| *kind)
     }
 
-    /// The kinds of which a device with at least so many pages is up.
+    /// The kinds with a device that is up and has at least this many pages.
     pub fn with_pages(&self, least: u32) -> impl Iterator<Item = KindIx> + '_ {
         let large = self.up.keys().filter(move |(_, pages)| *pages >= least);
         large.map(|(kind, _)| *kind)
@@ -69,8 +69,8 @@ impl Kinds {
 // === impl ByKind ===
 
 impl ByKind {
-    /// Only these kinds can run it, with these times of a LOAD, 0 for the spec's. What was learnt of
-    /// a kind is kept while its profile stays.
+    /// Sets the kinds that can run the variant, with the time of a LOAD on each, 0 for the time in the specification. A
+    /// learnt time is kept while the profile of its kind stays the same.
     pub fn set(&mut self, kinds: &[(KindIx, Nanos)]) {
         let again = kinds.iter().map(|(kind, told)| {
             let known = self.of(*kind).filter(|known| known.told == *told);
@@ -83,13 +83,13 @@ impl ByKind {
         self.0 = again.collect();
     }
 
-    /// Time of a LOAD, ns, where it is known; 0 elsewhere.
+    /// Time of a LOAD, ns, if it is known; else 0.
     pub fn load(&self, kind: KindIx) -> Nanos {
         let of = self.of(kind);
         of.map_or(0, |able| able.learnt.unwrap_or(able.told))
     }
 
-    /// A LOAD there is expected to take so long.
+    /// Sets the expected time of a LOAD on a kind.
     pub fn learn(&mut self, kind: KindIx, load: Nanos) {
         if let Some(able) = self.0.iter_mut().find(|able| able.kind == kind) {
             able.learnt = Some(load);

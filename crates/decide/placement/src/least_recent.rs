@@ -1,5 +1,5 @@
-//! Placement on demand: the variant that has waited longest is loaded next, what was used longest ago
-//! goes, and nothing is loaded twice. What a cache in front of a slow store does, as a baseline.
+//! Placement on demand: the variant that has waited longest is loaded next, the least recently used one is unloaded,
+//! and no variant is loaded twice. It is a baseline that behaves like a cache in front of a slow store.
 
 use super::{
     Nanos,

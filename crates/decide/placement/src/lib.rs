@@ -1,13 +1,11 @@
 //! Which variants are loaded on which device.
 //!
-//! A device holds variants in pages of a fixed number and loads one at a time; a request of a variant
-//! that is loaded nowhere needs a LOAD first. A [`Placement`] watches requests, batches and LOADs
-//! go by and answers with [`Action`]s. It holds no request: `sextant_controller` does, which joins a
-//! placement with a [`sextant_schedule::Scheduler`].
+//! A device holds variants in a fixed number of pages and loads one at a time. A request for a variant that is loaded
+//! nowhere needs a LOAD first. A [`Placement`] observes requests, batches and LOADs and answers with [`Action`]s. It
+//! holds no requests; `sextant_controller` holds them and joins a placement with a [`sextant_schedule::Scheduler`].
 //!
-//! Words: a *replica* is a variant on one device, from the moment its LOAD is issued; *demand* is the
-//! device time that waiting requests ask for; a request is *hopeful* while a LOAD that starts now
-//! could still help it.
+//! Words: a *replica* is a variant on one device, from the moment its LOAD is issued. *Demand* is the device time for
+//! which waiting requests ask. A request is *hopeful* while a LOAD that starts now could still help it.
 //!
 //! Policies, by [`Policy`] name: ours (`sextant`), `clockwork` (OSDI 2020, section 5.3) and `lru`.
 //! Each policy's module says why it decides as it does.
@@ -41,110 +39,110 @@ pub use burst_period::{BurstForecast, BurstPeriod};
 pub use demand::Demand;
 pub use options::{Options, Policy, UnknownPolicy};
 
-/// What a placement needs to know of a variant.
+/// What a placement must know of a variant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VariantSpec {
     /// Pages that it takes on a device for itself.
     pub pages: u32,
-    /// Pages that it takes together with others.
+    /// Pages that it shares with other variants.
     pub shared: Option<Shared>,
-    /// Estimated time of its LOAD, ns; [`Placement::on_load_estimate`] tells of kinds of devices.
+    /// Estimated time of its LOAD, ns. [`Placement::on_load_estimate`] gives the times for kinds of devices.
     pub load: Nanos,
-    /// The least that the first LOAD on a device takes, ns, where later ones find what it prepared; 0 where all are alike.
+    /// The least time of the first LOAD on a device, ns, if later LOADs reuse what the first prepared; 0 if all take
+    /// the same time.
     pub first_load: Nanos,
     /// Estimated run time of one request alone, ns.
     pub run: Nanos,
 }
 
-/// What a placement needs to know of a device.
+/// What a placement must know of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeviceSpec {
-    /// Which kind it is of: all devices of a kind load and run a variant alike.
+    /// Its kind. All devices of a kind load and run a variant alike.
     pub kind: KindIx,
     /// Pages for variants.
     pub pages: u32,
 }
 
-/// What is to be kept loaded of a variant, whether or not it is asked for.
+/// How a variant is kept loaded, whether or not there are queries for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DesiredPlacement {
-    /// On how many devices; `u32::MAX` for every one that can run it.
+    /// The number of devices; `u32::MAX` for every one that can run it.
     pub devices: u32,
-    /// Never unloaded once it is loaded, and loaded where others have to go for it.
+    /// Whether it is never unloaded once it is loaded, and loaded even if others must be unloaded for it.
     pub pinned: bool,
-    /// Least first, where there is not room for all.
+    /// Order of preference if there is not room for all, least first.
     pub order: u32,
 }
 
-/// Pages that a device holds once for all variants of a group, as variants of one model have the same
-/// weights.
+/// Pages that a device holds once for all variants of a group, because variants of one model have the same weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shared {
-    /// Names the group.
+    /// Identifies the group.
     pub group: u32,
     /// Its pages, the same for every member.
     pub pages: u32,
 }
 
-/// What the caller has to do.
+/// An action that the caller must carry out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
-    /// Load a variant. To be answered by [`Placement::on_load_result`] or [`Placement::on_load_late`].
+    /// Load a variant. The caller answers with [`Placement::on_load_result`] or [`Placement::on_load_late`].
     Load {
-        /// On which device.
+        /// The device.
         device: DeviceIx,
-        /// Which variant.
+        /// The variant.
         variant: VariantIx,
-        /// Not to be started before this: another LOAD runs until then.
+        /// The LOAD must not start before this, because another LOAD runs until then.
         earliest: Nanos,
-        /// Not to be started after this: it would help nobody;
-        /// [`NEVER`](sextant_schedule::NEVER) when it is not for those who wait, or one of them has no target.
+        /// The LOAD must not start after this, because it would help no request; [`NEVER`](sextant_schedule::NEVER) if
+        /// it is not for waiting requests, or if one of them has no target.
         latest: Nanos,
         /// Expected time, ns.
         expected: Nanos,
     },
-    /// Give a variant's pages back. To be answered by [`Placement::on_unloaded`]; the pages count as
-    /// free at once, because a device carries UNLOADs and LOADs out in the order they were sent.
+    /// Free a variant's pages. The caller answers with [`Placement::on_unloaded`]. The pages count as free at once,
+    /// because a device carries out UNLOADs and LOADs in the order in which they were sent.
     Unload {
-        /// On which device.
+        /// The device.
         device: DeviceIx,
-        /// Which variant.
+        /// The variant.
         variant: VariantIx,
     },
 }
 
-/// Where the actions of an event are collected.
+/// The list in which the actions of an event are collected.
 pub type Actions = Vec<Action>;
 
-/// What there is of a variant on a device.
+/// The state of a variant on a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Presence {
     /// Nothing.
     Absent,
-    /// Its LOAD was issued and is not answered.
+    /// Its LOAD was issued and is not answered yet.
     Loading,
     /// Loaded.
     Loaded,
-    /// Its UNLOAD was issued and is not answered.
+    /// Its UNLOAD was issued and is not answered yet.
     Leaving,
 }
 
 /// A placement policy as a state machine. `now` never decreases.
 ///
-/// Contract: the pages of what is loading and loaded on a device never exceed its pages; whatever
-/// has to go for a LOAD is unloaded by actions before it. A variant with a batch running on a device,
-/// the only replica of a variant for which requests wait, what is loading and what is pinned is never
-/// unloaded; what is pinned may move. A LOAD that failed is tried elsewhere, and again after a pause
-/// that doubles. A device loads one variant at a time: the windows of its LOADs follow each other, and
-/// one is issued only while less than the look-ahead is outstanding. A variant that is on a device in
-/// any form is not loaded there again.
+/// Contract: the pages of the variants that are loading or loaded on a device never exceed its pages. Variants that
+/// must make room for a LOAD are unloaded by actions before it. The following are never unloaded: a variant with a
+/// batch running on the device, the only replica of a variant for which requests wait, a variant that is loading, and a
+/// variant that is pinned. A pinned variant may move. A LOAD that failed is tried elsewhere, and again after a pause
+/// that doubles. A device loads one variant at a time: the windows of its LOADs follow each other, and a LOAD is issued
+/// only while less than the look-ahead is outstanding. A variant that is on a device in any state is not loaded there
+/// again.
 ///
-/// The caller tells of every request once by [`Self::on_request`], and once more when it leaves: by
-/// [`Self::on_served`] or [`Self::on_dropped`]. Devices, variants and requests may be named in any
-/// order; events of unknown ones change nothing.
+/// The caller reports every request once by [`Self::on_request`], and once more when it leaves: by [`Self::on_served`]
+/// or [`Self::on_dropped`]. Devices, variants and requests may be named in any order. Events of unknown ones change
+/// nothing.
 pub trait Placement: std::fmt::Debug + Send {
-    /// A device is up with all pages free and nothing loaded, and has had no variant before. One that was up is first taken
-    /// down.
+    /// A device is up with all pages free and nothing loaded, and has had no variant before. If it was up, it is first
+    /// taken down.
     fn on_device_up(
         &mut self,
         now: Nanos,
@@ -156,10 +154,10 @@ pub trait Placement: std::fmt::Debug + Send {
     /// A device that is up is of another kind from now on, with what is loaded on it.
     fn on_device_kind(&mut self, now: Nanos, device: DeviceIx, kind: KindIx);
 
-    /// A device is gone with everything on it; its LOADs and UNLOADs are not answered any more.
+    /// A device is gone with everything on it. Its LOADs and UNLOADs are no longer answered.
     fn on_device_down(&mut self, now: Nanos, device: DeviceIx, actions: &mut Actions);
 
-    /// A variant may be asked for from now on, or its estimates are new.
+    /// Requests for a variant may come from now on, or its estimates have changed.
     fn on_variant(
         &mut self,
         now: Nanos,
@@ -168,13 +166,12 @@ pub trait Placement: std::fmt::Debug + Send {
         actions: &mut Actions,
     );
 
-    /// A variant is not asked for any more: it is unloaded once nothing waits for it, where it does not
-    /// run.
+    /// Requests for a variant no longer come. It is unloaded where it runs nothing, once no request waits for it.
     fn on_retired(&mut self, now: Nanos, variant: VariantIx, actions: &mut Actions);
 
-    /// What is to be kept loaded, by variant in order; nothing of what is not listed. What is not to
-    /// be kept and was not used for `idle_unload` ns is unloaded; [`NEVER`](sextant_schedule::NEVER)
-    /// to leave it until its pages are needed.
+    /// Sets what is kept loaded, by variant in order. A variant that is not listed is not kept. A variant that is not
+    /// kept and was not used for `idle_unload` ns is unloaded; [`NEVER`](sextant_schedule::NEVER) leaves it loaded
+    /// until its pages are needed.
     fn on_desired(
         &mut self,
         now: Nanos,
@@ -183,8 +180,8 @@ pub trait Placement: std::fmt::Debug + Send {
         actions: &mut Actions,
     );
 
-    /// The kinds of devices that can run a variant, with the time of a LOAD there, 0 for what its spec
-    /// says. Until this is called none can.
+    /// Sets the kinds of devices that can run a variant, with the time of a LOAD there, 0 for the time in its
+    /// specification. Until this is called no kind can.
     fn on_kinds(
         &mut self,
         now: Nanos,
@@ -193,12 +190,11 @@ pub trait Placement: std::fmt::Debug + Send {
         actions: &mut Actions,
     );
 
-    /// The LOAD of a variant on devices of a kind that can run it is expected to take `load` ns, as
-    /// was learnt.
+    /// The LOAD of a variant on devices of a kind that can run it is expected to take `load` ns, as was learnt.
     fn on_load_estimate(&mut self, now: Nanos, kind: KindIx, variant: VariantIx, load: Nanos);
 
-    /// A request waits, loaded or not; `deadline` is [`NEVER`](sextant_schedule::NEVER) without a
-    /// target.
+    /// A request waits, whether or not its variant is loaded. `deadline` is [`NEVER`](sextant_schedule::NEVER) without
+    /// a target.
     fn on_request(
         &mut self,
         now: Nanos,
@@ -217,7 +213,7 @@ pub trait Placement: std::fmt::Debug + Send {
         actions: &mut Actions,
     );
 
-    /// A batch has left its device, whatever became of it.
+    /// A batch has left its device, whatever its outcome.
     fn on_finished(
         &mut self,
         now: Nanos,
@@ -235,12 +231,12 @@ pub trait Placement: std::fmt::Debug + Send {
         actions: &mut Actions,
     );
 
-    /// A request was turned away that the variant would have met if it had been loaded. It counts as
-    /// asked for, and is loaded where nothing has to go that is worth more.
+    /// A request was refused that the variant would have met if it had been loaded. It counts as demand, and the
+    /// variant is loaded where no variant that is worth more must be unloaded.
     fn on_missed(&mut self, now: Nanos, variant: VariantIx, actions: &mut Actions);
 
-    /// A LOAD has ended. A success without a LOAD tells of a variant that was found on the device: it
-    /// is there whether or not these books have room for it.
+    /// A LOAD has ended. A success without a LOAD reports a variant that was found on the device. It is there whether
+    /// or not these records have room for it.
     fn on_load_result(
         &mut self,
         now: Nanos,
@@ -250,8 +246,8 @@ pub trait Placement: std::fmt::Debug + Send {
         actions: &mut Actions,
     );
 
-    /// A LOAD was not started, as its window had closed: the device had more to do than was expected. Nothing is wrong with
-    /// the variant, which is loaded there or elsewhere as soon as that helps somebody.
+    /// A LOAD was not started, because its window had closed: the device had more work than was expected. Nothing is
+    /// wrong with the variant, and it is loaded there or elsewhere as soon as that helps a request.
     fn on_load_late(
         &mut self,
         now: Nanos,
@@ -269,14 +265,14 @@ pub trait Placement: std::fmt::Debug + Send {
         actions: &mut Actions,
     );
 
-    /// A device takes no work for a variant any more, which counts as unloaded there: it is not asked
-    /// to load it again for a pause.
+    /// A device no longer takes work for a variant, which counts as unloaded there. The device is not asked to load it
+    /// again for a pause.
     fn on_lost(&mut self, now: Nanos, device: DeviceIx, variant: VariantIx, actions: &mut Actions);
 
-    /// Something else slows a variant down on a device, `from`: it is moved to the first of `to` that can
-    /// take it into free pages, and stays where it is if there is none. It leaves `from` once it is
-    /// loaded there and no batch of it runs here any more; for a minute it is not loaded on `from`
-    /// again. Returns whether a move begins.
+    /// Something else slows a variant down on the device `from`. The variant is moved to the first of `to` that can
+    /// take it into free pages, and stays where it is if there is none. It is unloaded from `from` once it is loaded
+    /// there and no batch of it runs on `from`. For a minute it is not loaded on `from` again. Returns whether a move
+    /// begins.
     fn on_relocate(
         &mut self,
         now: Nanos,
@@ -286,10 +282,10 @@ pub trait Placement: std::fmt::Debug + Send {
         actions: &mut Actions,
     ) -> bool;
 
-    /// Something else slows a variant down on a device, `from`, and others have it already: it leaves `from` once no
-    /// batch of it runs there, and is not loaded there again for a minute while others have it. That doubles, up to eight
-    /// minutes, where it has come back and leaves again, but for requests that need one more. Nothing happens where none
-    /// of `stay` has it. Returns whether it begins to leave.
+    /// Something else slows a variant down on the device `from`, and other devices already have it. It is unloaded from
+    /// `from` once no batch of it runs there, and is not loaded there again for a minute while others have it. The time
+    /// doubles, up to eight minutes, if it has come back and leaves again, but not for requests that need another
+    /// replica. Nothing happens if none of `stay` has it. Returns whether it begins to leave.
     fn on_withdraw(
         &mut self,
         now: Nanos,
@@ -302,30 +298,29 @@ pub trait Placement: std::fmt::Debug + Send {
     /// Time has passed.
     fn on_timer(&mut self, now: Nanos, actions: &mut Actions);
 
-    /// When [`Self::on_timer`] is next worth calling. O(1).
+    /// When [`Self::on_timer`] should next be called. O(1).
     fn next_timer(&self) -> Option<Nanos>;
 
-    /// The last moment at which a LOAD, one under way included, can make a variant ready by
-    /// `ready_by`.
+    /// The last moment at which a LOAD, including one under way, can make a variant ready by `ready_by`.
     fn last_chance(&self, variant: VariantIx, ready_by: Nanos) -> Nanos;
 
-    /// Whether a variant is there or may be loaded: some device that can run it has pages for it beside
-    /// what is pinned, and has not failed to load it lately.
+    /// Whether a variant is loaded or may be loaded: some device that can run it has pages for it beside the pinned
+    /// variants, and has not failed to load it lately.
     fn may_load(&self, now: Nanos, variant: VariantIx) -> bool;
 
-    /// Whether a LOAD of a variant on a device is a first one, which tells nothing of those that follow.
+    /// Whether a LOAD of a variant on a device is a first one, which says nothing about later ones.
     fn is_first_load(&self, device: DeviceIx, variant: VariantIx) -> bool;
 
-    /// Whether anything is pinned: what may be loaded can change with every LOAD.
+    /// Whether any variant is pinned. If so, what may be loaded can change with every LOAD.
     fn pins(&self) -> bool;
 
-    /// What there is of a variant on a device.
+    /// The state of a variant on a device.
     fn presence(&self, device: DeviceIx, variant: VariantIx) -> Presence;
 
-    /// Pages of a device that are free; 0 for one that is not up.
+    /// Free pages of a device; 0 for a device that is not up.
     fn free_pages(&self, device: DeviceIx) -> u32;
 
-    /// What the policy counts as demand.
+    /// The demand as the policy counts it.
     fn demand(&self) -> &Demand;
 }
 

@@ -1,17 +1,17 @@
 //! The machinery that the placement policies share.
 //!
-//! Variants with unfulfilled demand stand in one order, *desired*, by the rule's key. A device that may
-//! take a LOAD takes the best of them that it has not and has room for, or is *parked* until
-//! something changes: a variant becomes desired, or pages that were missing can be had. So a request
-//! touches its own variant, and devices are looked at only when its variant is desired.
+//! Variants with unfulfilled demand are in one order, *desired*, by the rule's key. A device that may take a LOAD takes
+//! the best of those that it does not have and has room for. If there is none, it is *parked* until something changes:
+//! a variant becomes desired, or missing pages become available. A request therefore touches only its own variant, and
+//! devices are looked at only if that variant is desired.
 //!
-//! A variant's key is made again with its own events only, as in the paper; what has changed by the
-//! events of others is found when the variant comes first. Of a variant with many replicas an event
-//! touches the one that it is about: what the others are worth is found when one of them is to go.
+//! A variant's key is updated only by its own events, as in the paper. Changes through the events of other variants are
+//! found when the variant comes first. An event of a variant with many replicas touches only the replica concerned. The
+//! worth of the others is found when one of them is to be unloaded.
 //!
-//! Beside what requests ask for there is what is *to be kept*: desired loaded by whoever looks after
-//! the fleet. A device that has nothing else to load takes the first of these that it lacks, into
-//! free pages; nothing is unloaded for it, unless it is pinned.
+//! Beside the variants for which requests wait there are variants that are *to be kept*, as the autoscaler desires. A
+//! device without other LOADs takes the first of these that it lacks, into free pages. Nothing is unloaded for such a
+//! variant unless it is pinned.
 
 use std::collections::BTreeSet;
 
@@ -25,7 +25,7 @@ use super::{
 use sextant_schedule::{IndexedHeap, NEVER};
 use sextant_types::index::{DeviceIx, IndexVec, VariantIx};
 
-/// A placement after a [`Rule`].
+/// A placement that follows a [`Rule`].
 #[derive(Debug)]
 pub(super) struct Machine<R> {
     pub(super) rule: R,
@@ -36,27 +36,27 @@ pub(super) struct Machine<R> {
     pub(super) variants: IndexVec<VariantIx, Option<Variant>>,
     pub(super) demand: Demand,
     pub(super) desired: IndexedHeap<VariantIx>,
-    /// Whether something may not be unloaded, whatever else is asked for.
+    /// Whether any variant may not be unloaded, whatever else is requested.
     pub(super) pins: bool,
-    /// By variant: no later than when its first hope ends.
+    /// By variant: a time no later than the end of its first hope.
     pub(super) expiries: IndexedHeap<VariantIx>,
-    /// By device: from when it may take another LOAD, where one is under way.
+    /// By device with a LOAD under way: when it may take another LOAD.
     pub(super) busy: IndexedHeap<DeviceIx>,
-    /// By device: when one on which room was missing, and which was asked lately, is asked again.
+    /// By device on which room was missing and which was asked lately: when it is asked again.
     pub(super) again: IndexedHeap<DeviceIx>,
-    /// By variant: when the first of the devices that it keeps away from may be asked again.
+    /// By variant: when the first of the devices that it avoids may be asked again.
     pub(super) retries: IndexedHeap<VariantIx>,
-    /// Devices that may take a LOAD and found none.
+    /// Devices that may take a LOAD and found none to take.
     pub(super) parked: BTreeSet<DeviceIx>,
-    /// Variants of which more replicas are to be kept than there are, in the order in which they are.
+    /// Variants of which more replicas are to be kept than there are, in their order.
     pub(super) to_keep: BTreeSet<(u32, VariantIx)>,
-    /// What is not to be kept and was not asked for so long is unloaded, ns.
+    /// A variant that is not to be kept and was not used for this long is unloaded, ns.
     pub(super) idle_unload: Nanos,
-    /// When that is looked at next.
+    /// When unused variants are next looked for.
     pub(super) sweep_at: Nanos,
 }
 
-/// Most replicas of a variant that are all valued again with each of its events.
+/// The most replicas of a variant that are all valued again with each of its events.
 const FEW: usize = 4;
 
 impl<R: Rule> Machine<R> {
@@ -107,8 +107,8 @@ impl<R: Rule> Machine<R> {
         }
     }
 
-    /// Nobody is helped by a LOAD any more, or something else about a variant has changed: its demand
-    /// and its place among the desired are made again.
+    /// Updates the demand of a variant and its rank among the desired ones, after a LOAD can no longer help some
+    /// request or something else about the variant has changed.
     pub(super) fn rank(&mut self, now: Nanos, variant: VariantIx) {
         let (margin, devices) = (self.rule.margin(), self.kinds.devices());
         let Some(of) = self.variant_mut(variant) else {
@@ -127,7 +127,7 @@ impl<R: Rule> Machine<R> {
         }
     }
 
-    /// The place among the desired of a variant that some device does not have.
+    /// The rank among the desired ones of a variant that some device does not have.
     fn want(&self, now: Nanos, variant: VariantIx) -> Option<u64> {
         if self.demand.is_met(variant) {
             return None;
@@ -137,7 +137,7 @@ impl<R: Rule> Machine<R> {
         self.rule.want(&view.flatten()?)
     }
 
-    /// Sees to it that the end of a variant's first hope is noticed.
+    /// Sets the time at which a variant's first hope ends.
     pub(super) fn expect_expiry(&mut self, variant: VariantIx) {
         let margin = self.rule.margin();
         match self.variant(variant).and_then(|of| of.next_expiry(margin)) {
@@ -146,7 +146,7 @@ impl<R: Rule> Machine<R> {
         }
     }
 
-    /// Sees to it that a variant is offered again to each device that it keeps away from.
+    /// Sets the time at which a variant is offered again to the devices that it avoids.
     pub(super) fn expect_retry(&mut self, now: Nanos, variant: VariantIx) {
         match self.variant(variant).and_then(|of| of.next_try(now)) {
             Some(at) => self.retries.set(variant, at),
@@ -154,7 +154,7 @@ impl<R: Rule> Machine<R> {
         }
     }
 
-    /// Makes again which replicas of a variant may be unloaded, and what they are worth.
+    /// Determines again which replicas of a variant may be unloaded, and their worth.
     pub(super) fn value(&mut self, now: Nanos, variant: VariantIx) {
         let Some(of) = self.variants.known(variant) else {
             return;
@@ -178,7 +178,7 @@ impl<R: Rule> Machine<R> {
             .is_some_and(|of| of.replicas.len() <= FEW)
     }
 
-    /// Makes again whether one replica of a variant may be unloaded, and what it is worth.
+    /// Determines again whether one replica of a variant may be unloaded, and its worth.
     pub(super) fn value_on(&mut self, now: Nanos, variant: VariantIx, device: DeviceIx) {
         let of = self.variants.known(variant);
         let Some((of, replica)) = of.and_then(|of| Some((of, of.replicas.on(device)?))) else {
@@ -195,7 +195,7 @@ impl<R: Rule> Machine<R> {
         }
     }
 
-    /// Finds out again whether replicas of a variant are missing that are to be kept.
+    /// Determines again whether a variant has fewer replicas than are to be kept.
     pub(super) fn count_kept(&mut self, variant: VariantIx) {
         let devices = self.kinds.devices();
         let Some(of) = self.variants.known(variant) else {

@@ -6,9 +6,9 @@ use sextant_types::named;
 named! {
     /// A placement policy by name.
     Policy,
-    /// A name that is no placement policy.
+    /// A name that is not a placement policy.
     UnknownPolicy of "placement policy",
-    /// Ours; see its module.
+    /// Our policy; see its module.
     #[default]
     Sextant = "sextant",
     /// By unfulfilled demand, least recently used out (Clockwork, section 5.3).
@@ -17,18 +17,17 @@ named! {
     Lru = "lru",
 }
 
-/// A policy and its parameters; each policy reads what concerns it.
+/// A policy and its parameters. Each policy reads the parameters that concern it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Options {
-    /// Which policy.
+    /// The policy.
     pub policy: Policy,
     /// LOAD work that may be outstanding on a device when one more LOAD is issued, ns.
     pub look_ahead: Nanos,
-    /// Demand that a device can fulfil, ns: the target of a usual request. Clockwork's `capacity_g`.
+    /// Demand that a device can fulfil, ns: the target of a usual request. It is Clockwork's `capacity_g`.
     pub capacity: Nanos,
-    /// `sextant`: time that is left for a batch to start between the end of a LOAD and the last
-    /// moment for it, ns. Without any, a LOAD that ends in time for an idle device alone is
-    /// wasted on a busy one.
+    /// `sextant`: the time left for a batch to start between the end of a LOAD and the last moment for the batch, ns.
+    /// Without this margin, a LOAD that ends just in time for an idle device is wasted on a busy one.
     pub margin: Nanos,
     /// `sextant`: time over which request rates are forgotten, ns.
     pub memory: Nanos,

@@ -1,4 +1,4 @@
-//! What is on a device: replicas come, and go to make room.
+//! The replicas on a device: loading them, and unloading others to make room.
 
 use super::{
     Action, Actions, Nanos, Presence,
@@ -12,7 +12,7 @@ use sextant_schedule::NEVER;
 use sextant_types::index::{DeviceIx, VariantIx};
 
 impl<R: Rule> Machine<R> {
-    /// Issues a LOAD for the requests that wait: it is not begun when it would help none of them.
+    /// Issues a LOAD for waiting requests. It is not begun if it would help none of them.
     pub(super) fn load_for_requests(
         &mut self,
         now: Nanos,
@@ -25,7 +25,8 @@ impl<R: Rule> Machine<R> {
         self.load(now, (device, variant), last, actions);
     }
 
-    /// Issues a LOAD that is of use whenever it comes, whoever waits: what is desired, foreseen or moved.
+    /// Issues a LOAD that is useful at any time, even if no request waits: of a variant that is desired, expected or
+    /// moved.
     pub(super) fn load_at_any_time(
         &mut self,
         now: Nanos,
@@ -36,7 +37,7 @@ impl<R: Rule> Machine<R> {
         self.load(now, (device, variant), NEVER, actions);
     }
 
-    /// Issues a LOAD that helps requests up to this deadline, with the UNLOADs that it needs before it.
+    /// Issues a LOAD that helps requests up to this deadline, after the UNLOADs that it needs.
     fn load(
         &mut self,
         now: Nanos,
@@ -86,7 +87,7 @@ impl<R: Rule> Machine<R> {
         });
     }
 
-    /// Unloads what is worth least until a variant fits.
+    /// Unloads the variants that are worth least until a variant fits.
     fn make_room(
         &mut self,
         now: Nanos,
@@ -104,8 +105,7 @@ impl<R: Rule> Machine<R> {
         }
     }
 
-    /// Whether a victim is worth more by now than it was when it was last valued; it has its new
-    /// place then.
+    /// Whether a victim is worth more now than when it was last valued. It is then ranked by its new worth.
     fn is_worth_more(
         &mut self,
         now: Nanos,
@@ -142,7 +142,7 @@ impl<R: Rule> Machine<R> {
         actions.push(Action::Unload { device, variant });
     }
 
-    /// Takes a replica away that is not there any more.
+    /// Removes a replica that is no longer there.
     pub(super) fn remove(&mut self, now: Nanos, device: DeviceIx, variant: VariantIx) {
         let Some(of) = self.variant_mut(variant) else {
             return;
@@ -158,7 +158,7 @@ impl<R: Rule> Machine<R> {
         self.lost_one(now, variant);
     }
 
-    /// A variant has a replica less: the last that is left may have to stay.
+    /// A variant has one replica less. The last one that is left may have to stay.
     fn lost_one(&mut self, now: Nanos, variant: VariantIx) {
         if self.has_few(variant) {
             self.value(now, variant);

@@ -1,4 +1,4 @@
-//! Loading what is foreseen, where it disturbs nothing.
+//! Loads variants ahead of expected requests, where that disturbs nothing.
 
 use super::{
     Actions, Nanos,
@@ -8,19 +8,19 @@ use super::{
 };
 use sextant_types::index::{DeviceIx, VariantIx};
 
-/// A variant for which there was no place is tried again after this, ns.
+/// A variant for which there was no room is tried again after this time, ns.
 const AGAIN: Nanos = 100_000_000;
 
 impl<R: Rule> Machine<R> {
-    /// Loads the variants that have to be ready soon: on a device that loads nothing and has nothing
-    /// else to load, into free pages or in exchange for what is worth less.
+    /// Loads the variants that must be ready soon, on a device that loads nothing and has nothing else to load, into
+    /// free pages or in exchange for variants that are worth less.
     pub(super) fn prefetch(&mut self, now: Nanos, actions: &mut Actions) {
         while let Some(foreseen) = self.rule.take_foreseen(now) {
             let (variant, until) = match foreseen {
                 Foresight::Burst { variant, until } => (variant, until),
                 Foresight::Ebb { variant } => (variant, now),
             };
-            // It is worth more, or less, than it was.
+            // Its worth has changed.
             self.value(now, variant);
             let Some(of) = self.variant(variant) else {
                 continue;
@@ -37,7 +37,7 @@ impl<R: Rule> Machine<R> {
         }
     }
 
-    /// Loads a variant that nobody waits for, if it is nowhere and there is a place for it.
+    /// Loads a variant for which no request waits, if it is loaded nowhere and there is room for it.
     pub(super) fn bring(&mut self, now: Nanos, variant: VariantIx, actions: &mut Actions) {
         let Some(of) = self.variant(variant) else {
             return;
@@ -52,8 +52,8 @@ impl<R: Rule> Machine<R> {
         }
     }
 
-    /// A device with nothing to load where the pages are free, else where what has to go is worth
-    /// less than `worth`.
+    /// A device without LOADs that has the pages free, else one where the variants that must be unloaded are worth less
+    /// than `worth`.
     fn place_for(
         &mut self,
         now: Nanos,

@@ -1,11 +1,11 @@
-//! A variant changes its device, because something else slows it down where it is: it is loaded on
-//! another one first, and unloaded where it was once it does not run there.
+//! Moves a variant to another device because something else slows it down. It is first loaded on the other device, then
+//! unloaded from the old one once it does not run there.
 
 use super::{Actions, Nanos, Presence, device::Footprint, machine::Machine, rule::Rule};
 use sextant_types::index::{DeviceIx, VariantIx};
 
-/// A variant that left a device is not loaded there again before, ns: what slowed it down may still be
-/// there. The time doubles where others have it and it leaves again and again ([`super::variant::Variant::withdraw`]).
+/// A variant that left a device is not loaded there again for this time, ns: what slowed it down may still be there.
+/// The time doubles if others have the variant and it leaves repeatedly ([`super::variant::Variant::withdraw`]).
 pub(super) const AWAY: Nanos = 60_000_000_000;
 
 /// A variant on its way from one device to another.
@@ -13,13 +13,13 @@ pub(super) const AWAY: Nanos = 60_000_000_000;
 pub(super) struct Relocation {
     pub from: DeviceIx,
     pub to: DeviceIx,
-    /// Whether it was there already: it has one replica less then, which comes back to where it was.
+    /// Whether it was there already. It then has one replica less, and may come back to where it was.
     pub withdraws: bool,
 }
 
 impl<R: Rule> Machine<R> {
-    /// Begins to move a variant to the first of `to` that can take it into free pages. Nothing happens
-    /// where there is none, or while it moves from there already. Returns whether it begins.
+    /// Begins to move a variant to the first of `to` that can take it into free pages. Nothing happens if there is
+    /// none, or if the variant already moves away from there. Returns whether it begins.
     pub(super) fn relocate(
         &mut self,
         now: Nanos,
@@ -56,7 +56,7 @@ impl<R: Rule> Machine<R> {
         true
     }
 
-    /// Begins to take a variant from a device to one of `stay` that has it: nothing is loaded. Returns whether it begins.
+    /// Begins to take a variant from a device while one of `stay` has it. Nothing is loaded. Returns whether it begins.
     pub(super) fn withdraw(
         &mut self,
         now: Nanos,
@@ -98,8 +98,7 @@ impl<R: Rule> Machine<R> {
             && on.is_free_for(Footprint::of(&of.spec))
     }
 
-    /// Unloads a variant from devices that it has moved away from and on which it does not run, and
-    /// forgets moves that came to nothing.
+    /// Unloads a variant from devices that it has left and on which it does not run, and forgets moves that failed.
     pub(super) fn finish_relocations(
         &mut self,
         now: Nanos,

@@ -12,11 +12,11 @@ pub(super) struct Replica {
     pub presence: Presence,
     /// Batches under way.
     pub running: u32,
-    /// When a batch was last sent, or else the LOAD was issued.
+    /// When a batch was last sent, or, before the first, when the LOAD was issued.
     pub used: Nanos,
 }
 
-/// In order of device, so that one is found in O(log replicas).
+/// The replicas in order of device, so that one is found in O(log replicas).
 #[derive(Debug, Default)]
 pub(super) struct Replicas {
     list: SmallVec<[Replica; 2]>,
@@ -27,7 +27,7 @@ pub(super) struct Replicas {
 // === impl Replicas ===
 
 impl Replicas {
-    /// Of any presence.
+    /// The number of replicas in any state.
     pub fn len(&self) -> usize {
         self.list.len()
     }
@@ -36,12 +36,12 @@ impl Replicas {
         self.list.is_empty()
     }
 
-    /// Those that are loaded.
+    /// The number of replicas that are loaded.
     pub fn loaded(&self) -> usize {
         self.loaded
     }
 
-    /// Those that are there or will be.
+    /// The number of replicas that are loaded or will be.
     pub fn staying(&self) -> usize {
         self.list.len() - self.leaving
     }
@@ -50,7 +50,7 @@ impl Replicas {
         self.list.iter()
     }
 
-    /// The replica at a position, in order of device.
+    /// The replica at a position in the order of devices.
     pub fn at(&self, position: usize) -> Option<&Replica> {
         self.list.get(position)
     }
@@ -59,7 +59,7 @@ impl Replicas {
         self.list.get(self.position(device).ok()?)
     }
 
-    /// Changes what is known of a replica but its presence.
+    /// Gives access to everything about a replica except its state.
     pub fn on_mut(&mut self, device: DeviceIx) -> Option<&mut Replica> {
         let at = self.position(device).ok()?;
         self.list.get_mut(at)
@@ -74,7 +74,7 @@ impl Replicas {
         self.count(presence, 1);
     }
 
-    /// A replica comes; there is none on its device.
+    /// Adds a replica. There must be none on its device.
     pub fn insert(&mut self, replica: Replica) {
         if let Err(at) = self.position(replica.device) {
             self.list.insert(at, replica);
@@ -82,7 +82,7 @@ impl Replicas {
         }
     }
 
-    /// Whether there was one.
+    /// Removes a replica. Returns whether there was one.
     pub fn remove(&mut self, device: DeviceIx) -> bool {
         let Ok(at) = self.position(device) else {
             return false;

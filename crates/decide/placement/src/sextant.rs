@@ -1,38 +1,36 @@
-//! Our placement: LOAD time and pages go where they save most requests.
+//! Our placement: it uses LOAD time and pages where they save most requests.
 //!
-//! **What is loaded.** LOAD time is what runs out when many cold variants are asked for: one device
-//! loads a hundred variants a second. So a LOAD is worth the requests that it saves per unit of its
-//! time, on that device: those of the variant's waiting requests that are still in time when it ends,
-//! and of them only the share that the devices which have the variant leave unfulfilled
-//! ([`super::Demand`]). A variant loaded nowhere counts with all; one whose devices keep up, with
-//! none. Clockwork's priority counts device time instead: a slow variant before three fast ones.
-//! Among the desired that stand first, the device compares those it can help; of equals the one goes
-//! first whose requests expire first. A further replica is worth only what the device has capacity
-//! to spare for: where every device is crowded it would move requests about and save none, while it
-//! drives other variants out. A request stops being hopeful a margin earlier than the arithmetic says:
-//! the device may run a batch when the LOAD ends, and a LOAD that comes just too late costs as much
-//! as one in time. Demand counts the run time of a batch of one, as in the paper: with the time in a
-//! good batch, a device of many variants, whose batches stay small, passes for idle when it is full.
+//! **What is loaded.** If there is demand for many cold variants, LOAD time is what runs out: one device loads a
+//! hundred variants a second. A LOAD is therefore worth the requests that it saves per unit of its time on that device:
+//! those of the variant's waiting requests that are still in time when it ends, and of them only the share that the
+//! devices with the variant leave unfulfilled ([`super::Demand`]). A variant that is loaded nowhere counts with all its
+//! requests; a variant whose devices keep up counts with none. Clockwork's priority counts device time instead, so it
+//! puts a slow variant before three fast ones. Among the first desired variants the device compares those that it can
+//! help. Of equal ones, the one whose requests expire first goes first. A further replica is worth only as much as the
+//! device has capacity to spare. If every device is crowded, a further replica would move requests without saving any,
+//! and would drive other variants out. A request stops being hopeful a margin earlier than the arithmetic says, because
+//! the device may run a batch when the LOAD ends, and a LOAD that comes just too late costs as much as one in time.
+//! Demand counts the run time of a batch of one, as in the paper. With the time per request in a large batch, a full
+//! device with many variants, whose batches stay small, would appear idle.
 //!
-//! **What is unloaded.** Pages are worth keeping if loading them again would cost much and soon:
-//! `load time x expected rate / pages`, the LOAD time per page that the replica saves. The rate is
-//! one of *episodes*: requests within a second count once, because a variant that is away is missed
-//! once by all of them; a burst of five says nothing of the next one. Episodes are forgotten
-//! exponentially. All variants forget at the same pace, so the order of two variants changes only when
-//! one is asked for: the logarithm of the sum at a fixed moment is a key that stands still. Among
-//! variants asked for once this is LRU; a variant in steady use outlives any number of others that were
-//! used once after it, which is where LRU fails. A variant whose first LOAD is still to come is worth
-//! that LOAD: until then it is late for everybody, and what goes for it comes back by an ordinary one.
-//! A further replica counts with the requests, all of
-//! them, that the others cannot take: they are not delayed but lost while it is away.
+//! **What is unloaded.** Pages are worth keeping if loading them again would cost much and soon: `load time x expected
+//! rate / pages`, which is the LOAD time per page that the replica saves. The rate is that of *episodes*: requests
+//! within a second count once, because all of them together find an unloaded variant missing once. A burst of five says
+//! nothing about the next one. Episodes are forgotten exponentially. All variants forget at the same pace, so the order
+//! of two variants changes only when there is a request for one of them, and the logarithm of the sum at a fixed moment
+//! is a key that does not change with time. Among variants that were requested once this is LRU. A variant in steady
+//! use outlives any number of others that were used once after it, which is where LRU fails. A variant whose first LOAD
+//! is still to come is worth that LOAD: until then it is late for every request, and a variant that is unloaded for it
+//! comes back by an ordinary LOAD. A further replica counts with all requests that the others cannot take. These are
+//! not delayed but lost while it is away.
 //!
-//! What is desired loaded, whoever asks for it, counts as asked for once a while ago, namely the time
-//! that is remembered: it goes after what nobody has asked for since, and before what is in use.
+//! A variant that is desired to be loaded counts as requested once, one memory time ago. It is unloaded after variants
+//! for which there was no request since, and before variants in use.
 //!
-//! **What is foreseen.** A variant with a period ([`super::BurstPeriod`]) is worth little from the ebb of
-//! a burst on and much when the next is due: it is loaded ahead, but only on a device that has
-//! nothing else to load, and only into free pages or in exchange for what is worth less than one
-//! burst in the time in which it is expected. A wrong guess costs idle LOAD time.
+//! **What is expected.** A variant with a period ([`super::BurstPeriod`]) is worth little from the ebb of a burst on,
+//! and much when the next one is due. It is loaded ahead only on a device that has nothing else to load, and only into
+//! free pages or in exchange for variants that are worth less than one burst in the time in which it is expected. A
+//! wrong guess costs idle LOAD time.
 
 use super::{
     BurstPeriod, Nanos, Options,
@@ -42,33 +40,32 @@ use super::{
 use sextant_schedule::{IndexedHeap, RateMeter};
 use sextant_types::index::{IndexVec, VariantIx};
 
-/// How long before a burst its variant is loaded, ns: some LOADs, in case that others come between.
+/// How long before a burst its variant is loaded, ns: the time of some LOADs, because others may come first.
 const LEAD: Nanos = 250_000_000;
 
-/// Desired variants compared for a device.
+/// The number of desired variants that are compared for a device.
 const BREADTH: usize = 8;
 
-/// Worth of a variant with a period while its next burst is not due, over what its rate says.
+/// The worth of a variant with a period while its next burst is not due, relative to the worth by its rate.
 const BETWEEN_BURSTS: f64 = 0.01;
 
-/// A burst has ended when nothing was asked for this long, ns.
+/// A burst has ended when no request came for this long, ns.
 const EBB: Nanos = 5_000_000_000;
 
-/// Requests that follow each other faster than this count as one, ns: a variant is missed once by all
-/// of them.
+/// Requests that follow each other faster than this count as one, ns, because all of them together find the variant
+/// missing once.
 const EPISODE: Nanos = 1_000_000_000;
 
-/// Worth of a replica that the others could do without, over that of one that is needed.
+/// The worth of a replica that the others can replace, relative to the worth of one that is needed.
 const SPARE: f64 = 0.01;
 
-/// Share of a device that a variant can be expected to use well.
+/// The share of a device that a variant can be expected to use well.
 const USABLE_SHARE: f64 = 0.7;
 
-/// What is remembered of a variant's requests.
+/// The memory of a variant's requests.
 #[derive(Debug, Clone, Copy, Default)]
 struct Memory {
-    /// Logarithm of the sum of `exp(arrival / memory)` over its episodes: what stands still between
-    /// requests.
+    /// Logarithm of the sum of `exp(arrival / memory)` over its episodes. It does not change between requests.
     log_sum: Option<f64>,
     /// When the last episode was counted.
     counted: Nanos,
@@ -98,11 +95,11 @@ impl Sextant {
         }
     }
 
-    /// Logarithm of the remembered episodes, comparable at any time.
+    /// Logarithm of the remembered episodes, comparable between variants at any time.
     fn log_episodes(&self, now: Nanos, variant: VariantIx) -> f64 {
         let at = now as f64 / self.memory;
         let memory = self.variants.get(variant).copied().unwrap_or_default();
-        // One that was never asked for is worth less than one that was long ago.
+        // A variant that was never requested is worth less than one that was requested long ago.
         let log_sum = memory.log_sum.unwrap_or(at - 10.0);
         let Some(expected) = memory.bursts.expected().filter(|_| self.prefetch) else {
             return log_sum;
@@ -114,14 +111,14 @@ impl Sextant {
         if now < expected.from.saturating_sub(LEAD) {
             return log_sum + BETWEEN_BURSTS.ln();
         }
-        // One burst in the time that is left for it.
+        // One burst in the time in which it is expected.
         let window = (expected.until - expected.from).max(1) as f64;
         let soon = at + (self.memory / window).ln().max(0.0);
         log_sum.max(soon)
     }
 
-    /// Logarithm of the requests in the time that is remembered which `others` replicas cannot take,
-    /// comparable with [`Self::log_episodes`].
+    /// Logarithm of the number of requests in the memory time that `others` replicas cannot take, comparable with
+    /// [`Self::log_episodes`].
     fn log_overflow(&self, now: Nanos, variant: VariantIx, of: &Variant, others: f64) -> f64 {
         let memory = self.variants.get(variant);
         let rate = memory.map_or(0.0, |memory| memory.requests.per_nano());
@@ -143,7 +140,7 @@ impl Rule for Sextant {
         let log_sum = match memory.log_sum {
             None => moment,
             Some(sum) if now < memory.counted.saturating_add(EPISODE) => sum,
-            // ln(exp(a) + exp(b)) without either.
+            // ln(exp(a) + exp(b)) without computing either exponential.
             Some(sum) => sum.max(moment) + (-(sum - moment).abs()).exp().ln_1p(),
         };
         if memory.log_sum.replace(log_sum) != Some(log_sum) {
@@ -160,7 +157,7 @@ impl Rule for Sextant {
 
     fn want(&self, view: &View<'_>) -> Option<u64> {
         let of = view.of;
-        // A further replica helps where there is a device with capacity to spare.
+        // A further replica helps if some device has capacity to spare.
         let alone = of.replicas.is_empty();
         if !alone && !view.spare {
             return None;
@@ -168,7 +165,7 @@ impl Rule for Sextant {
         let work = of.hoped_work().max(1) as f64;
         let unfulfilled = of.hopeful() as f64 * (view.priority / work).min(1.0);
         let gain = unfulfilled / of.least_load.max(1) as f64;
-        // Equal to about one in a hundred counts as equal: the most urgent goes first then.
+        // Gains that differ by about one in a hundred count as equal. The most urgent variant then goes first.
         let coarse = (!gain.max(0.0).to_bits()) >> 45;
         let urgent = of.deadlines().map_or(0, |(first, _)| first >> 15);
         Some(coarse << 45 | urgent.min((1 << 45) - 1))
@@ -222,7 +219,7 @@ impl Rule for Sextant {
         let expected = bursts.expected()?;
         let last = bursts.last_request()?;
         if now < last.saturating_add(EBB) {
-            // The burst goes on.
+            // The burst continues.
             self.due.set(variant, last.saturating_add(EBB));
         } else if now < expected.from.saturating_sub(LEAD) {
             self.due.set(variant, expected.from.saturating_sub(LEAD));

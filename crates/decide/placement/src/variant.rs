@@ -13,43 +13,42 @@ use super::{
 use sextant_schedule::NEVER;
 use sextant_types::index::{DeviceIx, KindIx};
 
-/// First pause after a LOAD that failed, in look-aheads; it doubles with each further failure.
+/// The first pause after a LOAD that failed, in look-aheads. It doubles with each further failure.
 const LOOK_AHEADS_AFTER_FAILURE: Nanos = 2;
 
-/// Longest pause after LOADs that failed, ns.
+/// The longest pause after LOADs that failed, ns.
 const LONGEST_PAUSE: Nanos = 60_000_000_000;
 
-/// Devices that may fail to load a variant, one after the other, before it is left alone everywhere
-/// for a pause.
+/// After this many devices have failed to load a variant, one after the other, it is tried nowhere for a pause.
 const TRIES_AT_ONCE: u32 = 2;
 
-/// How often the time doubles for which a variant stays away from a device that it leaves again and again.
+/// How often the time for which a variant avoids a device can double if it leaves the device repeatedly.
 const MOST_DOUBLINGS: u32 = 3;
 
 /// A waiting request that a LOAD could still help.
 #[derive(Debug, Clone, Copy)]
 struct Hope {
     deadline: Nanos,
-    /// What it adds to the demand, ns.
+    /// The demand that it adds, ns.
     work: Nanos,
 }
 
-/// A LOAD that failed: not tried again on that device before `until`.
+/// A LOAD that failed. It is not tried again on that device before `until`.
 #[derive(Debug, Clone, Copy)]
 struct Refusal {
     device: DeviceIx,
     until: Nanos,
-    /// How often in a row.
+    /// The number of failures in a row.
     failures: u32,
 }
 
-/// A device that it was withdrawn from.
+/// A device from which the variant was withdrawn.
 #[derive(Debug, Clone, Copy)]
 struct Withdrawal {
     device: DeviceIx,
-    /// Not tried again there before, though requests ask for it.
+    /// The variant is not tried there before this, even if requests need it.
     asked_at: Nanos,
-    /// Not tried again there before where nothing asks for that.
+    /// The variant is not tried there before this if no request needs it.
     until: Nanos,
     /// How often the time has doubled.
     doublings: u32,
@@ -58,26 +57,27 @@ struct Withdrawal {
 #[derive(Debug)]
 pub(super) struct Variant {
     pub spec: VariantSpec,
-    /// Asked for no more: it goes as soon as nothing runs.
+    /// Whether requests no longer come. The variant is unloaded as soon as it runs nothing.
     pub retired: bool,
-    /// What is to be kept loaded of it, whether or not it is asked for.
+    /// How it is kept loaded, whether or not there are requests.
     pub desired: Option<DesiredPlacement>,
     pub replicas: Replicas,
     pub relocations: SmallVec<[Relocation; 1]>,
     /// Requests that wait, hopeful or not.
     pub waiting: u32,
-    /// Not offered to devices before this while it has replicas.
+    /// It is not offered to devices before this while it has replicas.
     pub offer_again_at: Nanos,
-    /// Of a LOAD on the fastest device.
+    /// Time of a LOAD on the fastest device, ns.
     pub least_load: Nanos,
     pub kinds: ByKind,
-    /// Devices that have had it since they came up: what its first LOAD prepared is there.
+    /// Devices that have had it since they came up, so that what its first LOAD prepared is there.
     known_on: BTreeSet<DeviceIx>,
-    /// LOADs that failed since the last that did not, and until when none is tried anywhere.
+    /// The number of LOADs that failed since the last success. `rests_until` is the time before which none is tried
+    /// anywhere.
     failures: u32,
     rests_until: Nanos,
     refusals: SmallVec<[Refusal; 1]>,
-    /// Seldom any.
+    /// Usually empty.
     withdrawals: Vec<Withdrawal>,
     /// In order of deadline.
     hopes: VecDeque<Hope>,
@@ -131,7 +131,7 @@ impl Variant {
         }
     }
 
-    /// The same where it was before.
+    /// The time of a LOAD where the variant was before.
     fn load_again(&self, kind: KindIx) -> Nanos {
         match self.kinds.load(kind) {
             0 => self.spec.load,
@@ -139,7 +139,8 @@ impl Variant {
         }
     }
 
-    /// Time of the next LOAD by its spec: of the first one where no device that is up has had it, ns.
+    /// Time of the next LOAD by its specification, ns. It is the time of a first LOAD if no device that is up has had
+    /// it.
     pub fn next_load(&self) -> Nanos {
         match self.known_on.is_empty() {
             true => self.spec.load.max(self.spec.first_load),
@@ -147,12 +148,13 @@ impl Variant {
         }
     }
 
-    /// Whether a LOAD there would be a first one, unlike those that follow.
+    /// Whether a LOAD on a device would be a first one, unlike later ones.
     pub fn is_first_on(&self, device: DeviceIx) -> bool {
         self.spec.first_load > 0 && !self.known_on.contains(&device)
     }
 
-    /// Takes the fastest of the kinds of devices that are up and can run it; that of a first LOAD where none has had it.
+    /// Sets the time of the fastest kind of device that is up and can run it. It is the time of a first LOAD if no
+    /// device has had it.
     pub fn compare_loads(&mut self, kinds: impl Iterator<Item = KindIx>) {
         let able = kinds.filter(|kind| self.kinds.is_able(*kind));
         let least = able.map(|kind| self.load_again(kind)).min();
@@ -163,7 +165,7 @@ impl Variant {
         };
     }
 
-    /// A device has it, or has just come up and knows nothing of it.
+    /// Notes that a device has it, or has just come up and has never had it.
     pub fn set_known(&mut self, device: DeviceIx, known: bool) {
         match known {
             true => self.known_on.insert(device),
@@ -171,7 +173,7 @@ impl Variant {
         };
     }
 
-    /// A LOAD on a device has failed: it is tried elsewhere, and there after a pause.
+    /// A LOAD on a device has failed. It is tried elsewhere, and on the device again after a pause.
     pub fn refuse(&mut self, now: Nanos, device: DeviceIx, look_ahead: Nanos) {
         self.refuse_on(now, device, look_ahead);
         self.failures += 1;
@@ -180,7 +182,7 @@ impl Variant {
         }
     }
 
-    /// A device takes no work for it: it is not tried there for a pause.
+    /// A device takes no work for it. It is not tried there for a pause.
     pub fn refuse_on(&mut self, now: Nanos, device: DeviceIx, look_ahead: Nanos) {
         let before = self.refusals.iter().find(|of| of.device == device);
         let failures = before.map_or(0, |of| of.failures) + 1;
@@ -192,7 +194,7 @@ impl Variant {
         });
     }
 
-    /// A device is not tried for it before `until`, though nothing has failed there.
+    /// It is not tried on a device before `until`, although nothing has failed there.
     pub fn avoid(&mut self, device: DeviceIx, until: Nanos) {
         self.refusals.retain(|of| of.device != device);
         self.refusals.push(Refusal {
@@ -202,8 +204,9 @@ impl Variant {
         });
     }
 
-    /// It leaves a device that something else slows down, for twice as long as before where it has come back since: as nothing
-    /// runs there meanwhile, nothing else tells whether that is over. Forgotten where it stayed for the longest such time.
+    /// It leaves a device that something else slows down. If it has come back since the last time, it stays away for
+    /// twice as long as before: nothing runs there in the meantime, so nothing else shows whether the slow-down is
+    /// over. A withdrawal is forgotten when the longest such time has passed since its end.
     pub fn withdraw(&mut self, now: Nanos, device: DeviceIx) {
         let longest = AWAY << MOST_DOUBLINGS;
         self.withdrawals
@@ -219,7 +222,7 @@ impl Variant {
         });
     }
 
-    /// When the first of the devices that it keeps away from now may be tried again; `None` where there is none.
+    /// When the first of the devices that it avoids now may be tried again; `None` if there is none.
     pub fn next_try(&self, now: Nanos) -> Option<Nanos> {
         let refused = self.refusals.iter().map(|of| of.until);
         let withdrawn = self.withdrawals.iter().map(|of| of.until);
@@ -228,7 +231,7 @@ impl Variant {
         all.filter(|until| *until > now).min()
     }
 
-    /// The device is another one now.
+    /// The device was replaced by another.
     pub fn renew(&mut self, device: DeviceIx) {
         self.forgive(device);
         self.withdrawals.retain(|of| of.device != device);
@@ -241,12 +244,12 @@ impl Variant {
         self.refusals.retain(|of| of.device != device);
     }
 
-    /// Whether a device is not to load it where no request needs that.
+    /// Whether a device must not load it unless a request needs that.
     pub fn is_refused(&self, now: Nanos, device: DeviceIx) -> bool {
         self.has_failed(now, device) || self.is_away(device, |of| of.until > now)
     }
 
-    /// The same where requests need more replicas than there are: a slow answer is better than none.
+    /// The same if requests need more replicas than there are: a slow answer is better than none.
     pub fn is_refused_to_requests(&self, now: Nanos, device: DeviceIx) -> bool {
         self.has_failed(now, device) || self.is_away(device, |of| of.asked_at > now)
     }
@@ -256,19 +259,19 @@ impl Variant {
         self.rests_until > now || self.refusals.iter().any(still)
     }
 
-    /// Whether it was withdrawn from a device and is elsewhere.
+    /// Whether it was withdrawn from a device and has a replica elsewhere.
     fn is_away(&self, device: DeviceIx, still: impl Fn(&Withdrawal) -> bool) -> bool {
         let mut withdrawals = self.withdrawals.iter();
         self.replicas.staying() > 0 && withdrawals.any(|of| of.device == device && still(of))
     }
 
-    /// Devices that refuse it now.
+    /// The devices that refuse it now.
     pub fn refusals(&self, now: Nanos) -> impl Iterator<Item = DeviceIx> + '_ {
         let still = self.refusals.iter().filter(move |of| of.until > now);
         still.map(|of| of.device)
     }
 
-    /// Whether no device is asked for it now.
+    /// Whether no device is asked to load it now.
     pub fn rests(&self, now: Nanos) -> bool {
         self.rests_until > now
     }
@@ -293,7 +296,7 @@ impl Variant {
             NEVER => counted.capacity,
             _ => (until - now).max(counted.least_window),
         };
-        // How much of a device the request asks for in the time that is left to it.
+        // The share of a device for which the request asks in the time that is left to it.
         let share = counted.capacity as f64 / window as f64;
         let work = ((counted.run as f64 * share) as Nanos).max(1);
         let hope = Hope { deadline, work };
@@ -325,7 +328,7 @@ impl Variant {
         }
     }
 
-    /// Gives up the hopes that no LOAD can help any more.
+    /// Removes the hopes that no LOAD can help any longer.
     #[inline]
     pub fn expire(&mut self, now: Nanos, margin: Nanos) {
         while let Some(hope) = self.hopes.front()
@@ -338,7 +341,7 @@ impl Variant {
         }
     }
 
-    /// When the first hope is given up; `None` when there is none that can be.
+    /// When the first hope ends; `None` if no hope can end.
     pub fn next_expiry(&self, margin: Nanos) -> Option<Nanos> {
         let first = self.hopes.front()?;
         match self.hopeful_until(first.deadline, self.least_load, margin) {
@@ -347,29 +350,29 @@ impl Variant {
         }
     }
 
-    /// Requests that a LOAD could still help.
+    /// The number of requests that a LOAD could still help.
     pub fn hopeful(&self) -> usize {
         self.hopes.len()
     }
 
-    /// Their demand, ns.
+    /// The demand of these requests, ns.
     pub fn hoped_work(&self) -> Nanos {
         self.hoped_work
     }
 
-    /// How many of them are still in time when a batch can start at `ready`.
+    /// The number of these requests that are still in time if a batch can start at `ready`.
     pub fn saved_by(&self, ready: Nanos) -> usize {
         let end = ready.saturating_add(self.spec.run);
         self.hopes.len() - self.hopes.partition_point(|hope| hope.deadline < end)
     }
 
-    /// The first and the last deadline of the hopeful; `None` when there is none.
+    /// The first and the last deadline of the hopeful requests; `None` if there are none.
     pub fn deadlines(&self) -> Option<(Nanos, Nanos)> {
         Some((self.hopes.front()?.deadline, self.hopes.back()?.deadline))
     }
 }
 
-/// Until when nothing is tried after so many failures in a row.
+/// The time before which nothing is tried after this many failures in a row.
 fn pause(now: Nanos, look_ahead: Nanos, failures: u32) -> Nanos {
     let first = LOOK_AHEADS_AFTER_FAILURE * look_ahead.max(1);
     let doubled = first.saturating_mul(1 << failures.saturating_sub(1).min(40));
@@ -382,6 +385,6 @@ pub(super) struct DemandModel {
     pub run: Nanos,
     pub capacity: Nanos,
     pub margin: Nanos,
-    /// Requests with less time than this count as if they had it, ns.
+    /// Requests with less time than this count as if they had this much, ns.
     pub least_window: Nanos,
 }

@@ -1,22 +1,22 @@
-//! Which queries of a pipeline are given up, and before which step, where there are more than its replicas can serve.
+//! Which queries of a pipeline are given up, and before which step, if there are more than its replicas can serve.
 //!
-//! What a step serves of a query that fails further on is lost. So a query should be given up before the first step
-//! that it need not have had. [`Dropping`] is told of the queries, and says of each request of a step by when it must be
-//! answered: a scheduler drops what it cannot answer by then.
+//! The work of a step on a query that fails later is lost. A query should therefore be given up before the first step
+//! that it need not have had. [`Dropping`] is told of the queries, and says by when each request of a step must be
+//! answered. A scheduler drops what it cannot answer by then.
 //!
-//! | policy | who is given up |
+//! | policy | queries that are given up |
 //! |---|---|
-//! | [`Policy::None`] | nobody |
-//! | [`Policy::Clipper`] | who cannot be answered by the step at hand within the target of the whole, as Clipper does, with the deadline of the whole (PARD's Clipper++) |
-//! | [`Policy::Nexus`] | who cannot be answered by the step at hand within that step's share of the target, in proportion to the run times of full batches (Nexus) |
-//! | [`Policy::Pard`] | who cannot finish behind this step, by what queries waited there of late and the run times of its batches (PARD, 2602.08747) |
-//! | [`Policy::Sextant`] | who cannot finish by what is on its way to each step, before its first step; and at each step as with PARD, less the waits |
+//! | [`Policy::None`] | none |
+//! | [`Policy::Clipper`] | queries that the present step cannot answer within the target of the whole pipeline, as in Clipper, with the deadline of the whole (PARD's Clipper++) |
+//! | [`Policy::Nexus`] | queries that the present step cannot answer within that step's share of the target, in proportion to the run times of full batches (Nexus) |
+//! | [`Policy::Pard`] | queries that cannot finish after this step, by the recent waits of queries there and the run times of its batches (PARD, 2602.08747) |
+//! | [`Policy::Sextant`] | before the first step, queries that cannot finish given the rows on their way to each step; at each step as with PARD, without the waits |
 //!
-//! **Ours.** Waits of the past say late what is full now. What will be in the way of a query is known when it comes: the rows
-//! of all queries before it that a step has not answered yet. A step answers them as fast as its replicas run full
-//! batches, so the query leaves it no sooner than that takes, and no sooner than it leaves the steps before, plus a
-//! batch. How much that must be kept clear of the target is learnt: it grows with each query that was let in and not
-//! answered in time, and shrinks with each that was, so that few are.
+//! **Our policy.** Past waits show late what is full now. What lies before a query is known when it comes: the rows of
+//! all earlier queries that a step has not answered yet. A step answers them as fast as its replicas run full batches.
+//! The query therefore leaves the step no sooner than that takes, and no sooner than it leaves the steps before, plus a
+//! batch. The margin that this estimate must keep from the target is learnt: it grows with each admitted query that is
+//! not answered in time and shrinks with each that is, so that few miss.
 
 mod watch;
 
@@ -31,16 +31,16 @@ pub use watch::{StepRun, Watch};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Policy {
-    /// Late answers are answers.
+    /// No query is given up for being late.
     None,
-    /// At the step at hand, by the target of the whole.
+    /// At the present step, by the target of the whole pipeline.
     #[serde(rename = "clipper++")]
     Clipper,
-    /// At the step at hand, by a share of the target.
+    /// At the present step, by a share of the target.
     Nexus,
-    /// By what waits were behind the step.
+    /// By the recent waits after the step.
     Pard,
-    /// By what is on its way to each step.
+    /// By the rows on their way to each step.
     #[default]
     Sextant,
 }
@@ -48,20 +48,20 @@ pub enum Policy {
 /// When the answer to a query is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Goal {
-    /// When the query came, ns.
+    /// When the query arrived, ns.
     pub arrived: Nanos,
-    /// Its target, ns; [`NEVER`] for none.
+    /// Its target, ns; [`NEVER`] if it has none.
     pub target: Nanos,
 }
 
-/// A query is not let in: its time does not suffice for what is on its way to the steps.
+/// A query is not admitted, because its time does not suffice for the rows on their way to the steps.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Overload {
     /// The step to which most is on its way, by the time that it takes.
     pub step: usize,
-    /// Rows that are on their way to it.
+    /// Rows on their way to that step.
     pub pending: f64,
-    /// From now until the query would leave its last step, with the margin, ns.
+    /// The time from now until the query would leave its last step, including the margin, ns.
     pub takes: Nanos,
 }
 
@@ -70,9 +70,10 @@ pub struct Overload {
 pub struct Stage {
     /// Positions of the steps that it waits for.
     pub after: Vec<usize>,
-    /// Probability that it runs where one before it ran.
+    /// Probability that it runs if a step before it ran.
     pub probability: f64,
-    /// Share of all queries that visit it. Whether branches exclude each other or go together, their probabilities do not say.
+    /// The share of all queries that visit it. The probabilities do not say whether branches exclude each other or go
+    /// together.
     pub visits: f64,
     /// Mean rows of a query that visits it.
     pub rows: f64,
@@ -82,38 +83,38 @@ pub struct Stage {
     pub replicas: f64,
 }
 
-/// Of a step: what was given, and what is on its way.
+/// The facts about a step and the rows on their way to it.
 #[derive(Debug, Clone)]
 struct Step {
     stage: Stage,
-    /// Rows of a query of which nothing more is known.
+    /// Expected rows of a query of which nothing else is known.
     expected: f64,
-    /// Rows on their way to it and in it.
+    /// Rows on their way to it or in it.
     pending: f64,
-    /// The longest way behind it that is likely, in full batches, ns.
+    /// The longest likely path after it, in full batches, ns.
     tail: Nanos,
     /// By when it must have answered, from the query's arrival, as a share of the target.
     share: f64,
-    /// What queries waited and ran there of late, ns.
+    /// The recent time of queries there, waiting and running, ns.
     took: f64,
 }
 
-/// See the module.
+/// Decides which queries are given up; see the module.
 #[derive(Debug, Clone)]
 pub struct Dropping {
     policy: Policy,
     steps: Vec<Step>,
-    /// By how much what is expected of a query must be before its target, as a share of that.
+    /// The margin before the target that the estimate for a query must keep, as a share of the target.
     margin: f64,
 }
 
-/// Branches that are taken less often are not in the way of a query before it takes them.
+/// A branch that is taken less often than this is not on a query's path until the query takes it.
 const LIKELY: f64 = 0.25;
 
-/// The share of the queries that are let in which are to be answered in time.
+/// The share of the admitted queries that must be answered in time.
 const SURE: f64 = 0.98;
 
-/// PARD's share of what was waited lately that counts.
+/// The quantile of recent waits that PARD uses.
 const PARD_SHARE: f64 = 0.5;
 
 /// The largest move of a quantile, as a share of the target.
@@ -122,8 +123,8 @@ const PACE: f64 = 1.0 / 200.0;
 /// The largest margin, as a share of the target.
 const MOST_MARGIN: f64 = 0.5;
 
-/// A quantile that was thought to be `at`, once `value` was observed: it moves by at most `pace`, so that it comes to rest
-/// where the share `share` of what is observed is less.
+/// A quantile estimate `at` after the observation `value`. It moves by at most `pace`, and settles where the share
+/// `share` of the observations is less.
 fn toward(at: f64, value: f64, share: f64, pace: f64) -> f64 {
     match value > at {
         true => at + pace * share,
@@ -163,7 +164,7 @@ impl Policy {
 // === impl Stage ===
 
 impl Stage {
-    /// Run time of a batch, at most the largest.
+    /// Run time of a batch, at most that of the largest.
     fn run(&self, rows: f64) -> Nanos {
         let at = (rows.ceil().max(1.0) as usize).min(self.runs.len());
         self.runs.get(at.wrapping_sub(1)).copied().unwrap_or(0)
@@ -173,7 +174,7 @@ impl Stage {
         self.runs.last().copied().unwrap_or(0)
     }
 
-    /// Rows that it answers at most, in a nanosecond.
+    /// The most rows that it answers per nanosecond.
     fn rate(&self) -> f64 {
         self.replicas * self.runs.len() as f64 / self.full().max(1) as f64
     }
@@ -182,7 +183,7 @@ impl Stage {
 // === impl Goal ===
 
 impl Goal {
-    /// By when it must be answered, ns.
+    /// By when the query must be answered, ns.
     pub fn until(self) -> Nanos {
         self.arrived.saturating_add(self.target)
     }
@@ -191,7 +192,7 @@ impl Goal {
 // === impl Dropping ===
 
 impl Dropping {
-    /// Of a pipeline whose steps come after those that they wait for.
+    /// Makes an instance for a pipeline in which each step comes after those that it waits for.
     pub fn new(policy: Policy, stages: Vec<Stage>) -> Self {
         let steps = stages.into_iter().map(|stage| Step {
             stage,
@@ -210,7 +211,7 @@ impl Dropping {
         dropping
     }
 
-    /// The steps are run otherwise from now on. There are as many as before.
+    /// The steps run differently from now on. Their number stays the same.
     pub fn renew(&mut self, stages: Vec<Stage>) {
         for (step, stage) in self.steps.iter_mut().zip(stages) {
             step.stage = stage;
@@ -218,7 +219,7 @@ impl Dropping {
         self.weigh();
     }
 
-    /// What each step expects of a query, what is behind it, and its share of the target.
+    /// Computes the rows that each step expects of a query, the path after it, and its share of the target.
     fn weigh(&mut self) {
         for step in &mut self.steps {
             step.expected = step.stage.visits * step.stage.rows;
@@ -231,7 +232,7 @@ impl Dropping {
             until.push(before + stage.full());
             let step = &mut self.steps[at];
             step.tail = tail as Nanos;
-            // Of a step of which nothing is known its share is not either.
+            // If nothing is known of a step, its share is not known either.
             step.share = match step.stage.full() {
                 0 => 1.0,
                 _ => until[at] as f64 / (until[at] + step.tail) as f64,
@@ -239,7 +240,7 @@ impl Dropping {
         }
     }
 
-    /// The longest way behind each step that is likely to be taken, by what each step takes.
+    /// The longest likely path after each step, by the time that each step takes.
     fn behind(&self, takes: impl Fn(&Step) -> f64) -> Vec<f64> {
         let mut behind = vec![0f64; self.steps.len()];
         for (at, step) in self.steps.iter().enumerate().rev() {
@@ -253,11 +254,11 @@ impl Dropping {
         behind
     }
 
-    /// A query comes at `now`: it is let in, or given up at once. Where nothing is on its way, the margin does not count:
-    /// else a pipeline whose steps take most of the target would let nobody in for ever.
+    /// A query arrives at `now`. It is admitted or given up at once. If nothing is on its way to the steps, the margin
+    /// does not count; otherwise a pipeline whose steps take most of the target would never admit a query again.
     ///
     /// # Errors
-    /// What is on its way to the steps does not leave it time enough.
+    /// If the rows on their way to the steps do not leave the query enough time.
     pub fn arrive(&mut self, now: Nanos, goal: Goal) -> Result<(), Overload> {
         if self.policy == Policy::Sextant && goal.target != NEVER {
             let is_idle = self.steps.iter().all(|step| step.pending <= 0.0);
@@ -283,8 +284,8 @@ impl Dropping {
         Ok(())
     }
 
-    /// When a query that comes at `now` leaves the last step that it is likely to visit, and the step that has most before
-    /// it by then.
+    /// When a query that arrives at `now` leaves the last step that it is likely to visit, and the step that has most
+    /// to do before it.
     fn finish(&self, now: Nanos) -> (Nanos, usize) {
         let mut ends: Vec<f64> = Vec::with_capacity(self.steps.len());
         let mut last = now as f64;
@@ -309,23 +310,23 @@ impl Dropping {
         (last as Nanos, fullest.1)
     }
 
-    /// Rows of a query that a step waits for are known to be so many more, or fewer, than was thought.
+    /// The rows of a query for which a step waits turn out to be more or fewer by `rows`.
     pub fn adjust(&mut self, step: usize, rows: f64) {
         let pending = &mut self.steps[step].pending;
         *pending = (*pending + rows).max(0.0);
     }
 
-    /// Rows that a step is expected to get of a query of which nothing more is known.
+    /// The rows that a step is expected to get of a query of which nothing else is known.
     pub fn expected(&self, step: usize) -> f64 {
         self.steps[step].expected
     }
 
-    /// Rows that are on their way to a step and in it.
+    /// Rows on their way to a step or in it.
     pub fn pending(&self, step: usize) -> f64 {
         self.steps[step].pending
     }
 
-    /// By when a step must have answered the rows of a query, ns; `None`: whenever it does.
+    /// By when a step must have answered the rows of a query, ns; `None` for no limit.
     pub fn due(&self, step: usize, goal: Goal) -> Option<Nanos> {
         let whole = goal.until();
         let of = &self.steps[step];
@@ -346,19 +347,19 @@ impl Dropping {
         }
     }
 
-    /// What a step takes at least for the rows of a query, ns.
+    /// The least time of a step for the rows of a query, ns.
     pub fn least(&self, step: usize, rows: f64) -> Nanos {
         self.steps[step].stage.run(rows)
     }
 
-    /// A step has answered the rows of a query with this target, which it got `took` ns ago.
+    /// A step has answered the rows of a query with this target, `took` ns after it got them.
     pub fn answered(&mut self, step: usize, took: Nanos, target: Nanos) {
         let pace = target as f64 * PACE;
         let before = &mut self.steps[step].took;
         *before = toward(*before, took as f64, PARD_SHARE, pace);
     }
 
-    /// A query that was let in was answered in time, or was not.
+    /// An admitted query has ended, in time or not.
     pub fn ended(&mut self, in_time: bool) {
         self.margin = match in_time {
             true => (self.margin - PACE * (1.0 - SURE)).max(0.0),

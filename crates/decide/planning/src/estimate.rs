@@ -1,13 +1,13 @@
-//! What the latency of every query would be: a discrete-event estimate with centralised batched queues.
+//! The latency that every query would have: a discrete-event estimate with centralised batched queues.
 //!
-//! Each step has one queue, first come first served. A replica that is idle takes what waits, up to its largest
-//! batch, and is busy for as long as its profile says for so many rows (InferLine, section 4.4). A step waits for all
-//! steps before it that the query visits; skipped steps cost nothing. The rows of a query that fans out are queued one
-//! by one, and the step has ended when the last of them has.
+//! Each step has one queue, first come first served. An idle replica takes what waits, up to its largest batch, and is
+//! busy for as long as its profile says for that many rows (InferLine, section 4.4). A step waits for all steps before
+//! it that the query visits; skipped steps cost nothing. The rows of a query that fans out are queued one by one, and
+//! the step has ended when the last of them has.
 //!
-//! **No event heap.** Nothing flows back: what arrives at a step depends on the steps before it alone. So each step is
-//! run through to its end before the next begins, in the order of the graph, and what came of the steps before a changed
-//! one need not be computed again. That is exact, and what makes planning by estimates cheap.
+//! **No event heap.** Nothing flows back: what arrives at a step depends only on the steps before it. Each step is
+//! therefore simulated to its end before the next one begins, in the order of the graph, and the results of the steps
+//! before a changed one need not be computed again. This is exact, and it makes planning by estimates cheap.
 
 mod station;
 
@@ -17,16 +17,16 @@ use crate::{Graph, Nanos, Routes};
 
 pub(crate) use station::Item;
 
-/// Queries of a sample: when they arrive, and where they go.
+/// The queries of a sample: when they arrive, and which steps they visit.
 #[derive(Debug, Clone, Copy)]
 pub struct Load<'a> {
     /// When each query arrives, ns, in order.
     pub arrivals: &'a [Nanos],
-    /// Their routes; begun again where there are fewer than arrivals.
+    /// Their routes. They repeat if there are fewer routes than arrivals.
     pub routes: &'a Routes,
 }
 
-/// Who serves a step.
+/// The replicas that serve a step.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Station {
     /// Kinds of replicas.
@@ -40,43 +40,43 @@ pub struct Station {
 pub struct Class {
     /// Run time by rows.
     pub latency: LatencyTable,
-    /// Most rows of a batch.
+    /// The most rows of a batch.
     pub batch: u32,
 }
 
 /// A replica, which may come and go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Replica {
-    /// Position of its class.
+    /// The position of its class.
     pub class: usize,
     /// From when it serves, ns.
     pub from: Nanos,
-    /// From when it begins no batch any more, ns.
+    /// The time from which it begins no more batches, ns.
     pub until: Nanos,
 }
 
 /// The latency of each query.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Estimate {
-    /// By query, ns; [`NEVER`] where no replica was left for it.
+    /// By query, ns; [`NEVER`] if no replica was left for it.
     pub latencies: Vec<Nanos>,
-    /// By step: time that batches took, ns.
+    /// By step: the time that batches took, ns.
     pub busy: Vec<Nanos>,
-    /// By step: rows of the largest batch.
+    /// By step: the rows of the largest batch.
     pub largest: Vec<u32>,
     sorted: Vec<Nanos>,
 }
 
-/// What came of one step.
+/// The result of one step.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct StepResult {
-    /// By query: when the step ended, ns; 0 where the query does not visit it.
+    /// By query: when the step ended, ns; 0 if the query does not visit it.
     pub ends: Vec<Nanos>,
     pub busy: Nanos,
     pub largest: u32,
 }
 
-/// Tells the latency of each query of `load`, with a station for each step of `graph`. Queues are drained.
+/// Estimates the latency of each query of `load`, with a station for each step of `graph`. Queues are drained.
 pub fn estimate(graph: &Graph, stations: &[Station], load: Load<'_>) -> Estimate {
     let mut ends: Vec<Vec<Nanos>> = Vec::with_capacity(stations.len());
     let mut latest = load.arrivals.to_vec();
@@ -102,7 +102,7 @@ pub fn estimate(graph: &Graph, stations: &[Station], load: Load<'_>) -> Estimate
     Estimate::new(latencies.collect(), busy, largest)
 }
 
-/// What arrives at a step, in order of time: a row of a query each.
+/// The rows that arrive at a step, in order of time, each with its query.
 pub(crate) fn items<'a>(
     graph: &Graph,
     load: Load<'_>,
@@ -138,7 +138,7 @@ pub(crate) fn items<'a>(
     items
 }
 
-/// Serves one step until its end, or until `ended` says that enough is known.
+/// Simulates one step to its end, or until `ended` says that enough is known.
 pub(crate) fn serve(
     station: &Station,
     items: &[Item],
@@ -156,7 +156,7 @@ pub(crate) fn serve(
 // === impl Station ===
 
 impl Station {
-    /// So many replicas that are alike and stay.
+    /// Makes a station of equal replicas that stay.
     pub fn alike(latency: LatencyTable, batch: u32, replicas: u32) -> Self {
         let mut station = Self::default();
         station.add(latency, batch, replicas);
@@ -190,24 +190,24 @@ impl Estimate {
         }
     }
 
-    /// The latency that a share of the queries does not exceed, ns; 0 without a query.
+    /// The latency that a share of the queries does not exceed, ns; 0 if there are no queries.
     pub fn quantile(&self, share: f64) -> Nanos {
         let rank = (share * self.sorted.len() as f64).ceil() as usize;
         let at = rank.clamp(1, self.sorted.len().max(1)) - 1;
         self.sorted.get(at).copied().unwrap_or(0)
     }
 
-    /// Queries whose latency exceeds a target.
+    /// The number of queries whose latency exceeds a target.
     pub fn misses(&self, target: Nanos) -> usize {
         self.sorted.len() - self.sorted.partition_point(|latency| *latency <= target)
     }
 
-    /// Share of the queries whose latency exceeds a target, 0 to 1.
+    /// The share of the queries whose latency exceeds a target, 0 to 1.
     pub fn missed_share(&self, target: Nanos) -> f64 {
         self.misses(target) as f64 / self.sorted.len().max(1) as f64
     }
 
-    /// Mean latency, ns; 0 without a query.
+    /// Mean latency, ns; 0 if there are no queries.
     pub fn mean(&self) -> f64 {
         let sum: f64 = self.sorted.iter().map(|latency| *latency as f64).sum();
         sum / self.sorted.len().max(1) as f64

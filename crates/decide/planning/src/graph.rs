@@ -2,10 +2,10 @@
 
 use sextant_schedule::LatencyTable;
 
-/// Most steps of a graph.
+/// The most steps of a graph.
 const MOST_STEPS: usize = 64;
 
-/// Most choices of a step.
+/// The most choices of a step.
 const MOST_CHOICES: usize = 1024;
 
 /// Steps in an order in which each comes after those that it waits for.
@@ -18,21 +18,21 @@ pub struct Graph {
 /// One step.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Step {
-    /// Its name.
+    /// The name of the step.
     pub name: String,
-    /// Positions of the steps that it waits for, as far as a query visits them. Without any it begins with the
+    /// Positions of the steps that it waits for, as far as a query visits them. If there are none, it begins with the
     /// query.
     pub after: Vec<usize>,
     /// How often it runs, and on how many rows.
     pub scale: Scale,
-    /// What may run it.
+    /// The choices that may run it.
     pub choices: Vec<Choice>,
 }
 
-/// How much of the traffic a step gets.
+/// The share of the traffic that a step gets.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Scale {
-    /// Probability that it runs where one of the steps before it ran, 0 to 1.
+    /// Probability that it runs if one of the steps before it ran, 0 to 1.
     pub probability: f64,
     /// Mean rows of a query that visits it, at least 1.
     pub rows: f64,
@@ -43,13 +43,13 @@ pub struct Scale {
 pub struct Choice {
     /// Name of the variant.
     pub variant: String,
-    /// Share of rows that it answers rightly, 0 to 1; 1 of a transform.
+    /// The share of rows that it answers correctly, 0 to 1; 1 for a transform.
     pub accuracy: f64,
     /// Name of the device type.
     pub device: String,
     /// Price of one replica, US dollars an hour.
     pub price: f64,
-    /// Run time by rows; its length is the largest batch that may be planned.
+    /// Run time by rows. Its length is the largest batch that may be planned.
     pub latency: LatencyTable,
 }
 
@@ -57,9 +57,9 @@ pub struct Choice {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("step `{step}` {why}")]
 pub struct Invalid {
-    /// The step's name; empty for the whole.
+    /// The step's name; empty for the whole graph.
     pub step: String,
-    /// What is wrong with it.
+    /// The defect.
     pub why: String,
 }
 
@@ -69,8 +69,8 @@ impl Graph {
     /// Checks steps, which come after those that they wait for.
     ///
     /// # Errors
-    /// When there is no step or too many, a name comes twice, a step waits for a later one or has no choice, or a
-    /// number is out of its range.
+    /// If there is no step or there are too many, a name appears twice, a step waits for a later one or has no choice,
+    /// or a number is out of its range.
     pub fn new(steps: Vec<Step>) -> Result<Self, Invalid> {
         if steps.is_empty() || steps.len() > MOST_STEPS {
             let why = format!(
@@ -95,10 +95,12 @@ impl Graph {
         Ok(Self { steps, splits })
     }
 
-    /// The same where a query runs at most one of the steps of each of these splits, as their probabilities say.
+    /// The same graph, in which a query runs at most one of the steps of each of these splits, as their probabilities
+    /// say.
     ///
     /// # Errors
-    /// When steps of a split do not wait for the same, one is in two, or their probabilities add up to more than 1.
+    /// If steps of a split do not wait for the same steps, one is in two splits, or their probabilities add up to more
+    /// than 1.
     pub fn with_splits(self, splits: Vec<Vec<usize>>) -> Result<Self, Invalid> {
         let mut split = vec![false; self.steps.len()];
         for of in &splits {
@@ -126,7 +128,7 @@ impl Graph {
         Ok(Self { splits, ..self })
     }
 
-    /// Positions of the steps of each split: a query runs one of them at most.
+    /// Positions of the steps of each split. A query runs at most one of them.
     pub fn splits(&self) -> &[Vec<usize>] {
         &self.splits
     }
@@ -136,10 +138,10 @@ impl Graph {
         &self.steps
     }
 
-    /// The graph with one variant for each step: those of the names that `keep` says for a step.
+    /// The graph with the choices that `keep` accepts for each step.
     ///
     /// # Errors
-    /// When a step is left without a choice.
+    /// If a step is left without a choice.
     pub fn only(&self, keep: impl Fn(&Step, &Choice) -> bool) -> Result<Self, Invalid> {
         let steps = self.steps.iter().map(|step| {
             let choices = step.choices.iter();
@@ -152,7 +154,7 @@ impl Graph {
         Self::new(steps.collect())?.with_splits(self.splits.clone())
     }
 
-    /// The graph with the most accurate variant of each step alone: what planners without variants plan.
+    /// The graph with only the most accurate variant of each step, for planners that do not choose variants.
     pub fn most_accurate(&self) -> Self {
         let kept = self.only(|step, choice| choice.variant == step.most_accurate());
         kept.expect("the most accurate variant of a step is one of its choices")
@@ -202,7 +204,7 @@ impl Step {
         Ok(())
     }
 
-    /// The name of its most accurate variant, the first of several.
+    /// The name of its most accurate variant; the first if there are several.
     pub fn most_accurate(&self) -> &str {
         let mut best = &self.choices[0];
         for choice in &self.choices {
@@ -213,7 +215,7 @@ impl Step {
         &best.variant
     }
 
-    /// Position of the choice of the most accurate variant that runs one row in the least time.
+    /// The position of the choice that runs one row in the least time, among those of the most accurate variant.
     pub fn quickest_of_most_accurate(&self) -> Option<usize> {
         let name = self.most_accurate();
         let choices = self.choices.iter().enumerate();
@@ -226,12 +228,12 @@ impl Step {
 // === impl Choice ===
 
 impl Choice {
-    /// Rows a second of one replica in batches of so many.
+    /// Rows a second of one replica in batches of this size.
     pub fn throughput(&self, batch: u32) -> f64 {
         f64::from(batch) * 1e9 / self.latency.of(batch) as f64
     }
 
-    /// The largest batches that are planned: powers of two within the profile, and its end.
+    /// The largest batches that are planned: powers of two within the profile, and the end of the profile.
     pub fn batches(&self) -> Vec<u32> {
         let most = self.latency.measured_rows();
         let mut batches: Vec<u32> = (0..31)

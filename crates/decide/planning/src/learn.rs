@@ -5,7 +5,7 @@ use crate::{Graph, Routes, Scale};
 /// Two-sided 95 % quantile of the standard normal distribution.
 const Z: f64 = 1.959_964;
 
-/// Counts of queries by step. Counts of several samples, or of live traffic, can be added.
+/// Counts of queries by step. Counts of several samples, or of live traffic, can be added together.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct VisitCounts {
     steps: Vec<Counts>,
@@ -22,7 +22,7 @@ struct Counts {
     squares: f64,
 }
 
-/// A figure with its interval at 95 %.
+/// A value with its interval at 95 %.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Interval {
     /// The figure.
@@ -33,21 +33,22 @@ pub struct Interval {
     pub upper: f64,
 }
 
-/// What is known of a step.
+/// The learnt scale of a step.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct StepScale {
-    /// Probability that a query of the pipeline visits it (InferLine's scale factor, section 4.3); Wilson's interval.
+    /// Probability that a query of the pipeline visits it (InferLine's scale factor, section 4.3), with Wilson's
+    /// interval.
     pub visits: Interval,
-    /// Probability that it runs where one of the steps before it ran; Wilson's interval.
+    /// Probability that it runs if one of the steps before it ran, with Wilson's interval.
     pub probability: Interval,
-    /// Rows of a query that visits it; the interval of a mean.
+    /// Rows of a query that visits it, with the interval of a mean.
     pub rows: Interval,
 }
 
 // === impl VisitCounts ===
 
 impl VisitCounts {
-    /// What the queries of a sample tell of the steps of a graph.
+    /// The counts from the queries of a sample for the steps of a graph.
     pub fn from_routes(graph: &Graph, routes: &Routes) -> Self {
         let mut learnt = Self::default();
         for query in 0..routes.len() {
@@ -73,7 +74,7 @@ impl VisitCounts {
         }
     }
 
-    /// Adds what was learnt elsewhere of the same graph.
+    /// Adds counts that were made elsewhere for the same graph.
     pub fn merge(&mut self, other: &Self) {
         self.queries += other.queries;
         self.steps
@@ -86,12 +87,12 @@ impl VisitCounts {
         }
     }
 
-    /// Queries so far.
+    /// The number of queries so far.
     pub fn queries(&self) -> u64 {
         self.queries
     }
 
-    /// What is known of a step; `None` before the first query.
+    /// The learnt scale of a step; `None` before the first query.
     pub fn step(&self, at: usize) -> Option<StepScale> {
         let counts = self.steps.get(at).filter(|_| self.queries > 0)?;
         Some(StepScale {
@@ -122,7 +123,7 @@ impl Counts {
 // === impl Interval ===
 
 impl Interval {
-    /// Wilson's interval of `hits` of `of`.
+    /// Wilson's interval for `hits` of `of`.
     pub fn of_share(hits: u64, of: u64) -> Self {
         if of == 0 {
             let (value, lower, upper) = (0.0, 0.0, 1.0);
@@ -143,7 +144,7 @@ impl Interval {
         }
     }
 
-    /// The mean of so many counts of rows, each at least 1, by their sum and that of their squares.
+    /// The mean of counts of rows, each at least 1, from their sum and the sum of their squares.
     pub fn of_mean(count: u64, sum: f64, squares: f64) -> Self {
         if count == 0 {
             let (value, lower, upper) = (1.0, 1.0, f64::INFINITY);

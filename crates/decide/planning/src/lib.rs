@@ -1,14 +1,15 @@
-//! Plans for pipelines: which variant on which device type each step runs, in batches of how many rows, on how
-//! many replicas, so that the whole meets a latency target at the least cost.
+//! Plans for pipelines: which variant on which device type runs each step, in batches of how many rows, on how many
+//! replicas, so that the whole pipeline meets a latency target at the least cost.
 //!
-//! A [`Graph`] says what may run where and how long it takes. [`Routes`] say which steps each query of a sample
-//! visited. [`parts`] make a graph of what asks something. The [`estimate`] module tells what the latency of every query would be under a plan; the [`plan`]
-//! module searches the cheapest plan whose misses stay within a share; the [`tune`] module changes replicas while
-//! traffic changes. Both follow InferLine (Crankshaw, UCB/EECS-2019-171, chapter 4), as printed where that is named
-//! and corrected where it is not. The [`dropping`] module says which queries are given up where all that is not enough.
+//! A [`Graph`] says what may run each step and how long it takes. [`Routes`] say which steps each query of a sample
+//! visited. [`parts`] builds a graph from the parts of a pipeline that ask something. The [`estimate`] module estimates
+//! the latency of every query under a plan. The [`plan`] module searches for the cheapest plan whose misses stay within
+//! a share. The [`tune`] module changes replicas while traffic changes. Both follow InferLine (Crankshaw,
+//! UCB/EECS-2019-171, chapter 4): as printed where they say so, and corrected elsewhere. The [`dropping`] module
+//! decides which queries are given up if all that is not enough.
 //!
-//! **Invariant:** decides nothing about batches of the running service. The estimator is a model of it, which a test
-//! of the simulator holds against the controller that the service runs.
+//! **Invariant:** this crate decides nothing about batches of the running service. The estimator is a model of the
+//! service. A test of the simulator compares it with the controller that the service runs.
 
 pub mod dropping;
 pub mod estimate;

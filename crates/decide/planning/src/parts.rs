@@ -1,47 +1,47 @@
-//! The graph of a pipeline from the parts that ask something, whoever knows them: what answers a pipeline's queries, or what
-//! was counted of them.
+//! Builds the graph of a pipeline from the parts that ask something. The parts come from a pipeline's definition or
+//! from counts of its queries.
 //!
-//! A step that is split is several parts of one name, of which a query runs one. The steps of a pipeline that is a step are
-//! parts named after that step, `step.inner`; what waits for `step` waits for all of them.
+//! A step that is split is several parts with one name, of which a query runs one. If a step is itself a pipeline, the
+//! steps of that pipeline are parts named after the step, `step.inner`. What waits for `step` waits for all of them.
 
 use rand::Rng;
 
 use crate::{Choice, Fit, Graph, Invalid, Scale, Step};
 
-/// Between the name of a step that is split and whom one of its arms asks: no name has it.
+/// Separates the name of a step that is split from what one of its arms asks. No name contains it.
 const ARM: &str = " of ";
 
-/// Queries by which the probabilities of parts are found from how often they ran.
+/// The number of queries in the sample from which the probabilities of parts are computed.
 const COUNTED: usize = 10_000;
 
-/// What asks something.
+/// A part of a pipeline that asks something.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Part {
     /// The name of its step.
     pub step: String,
-    /// Whom it asks: parts of one step differ in that.
+    /// What it asks. Parts of one step differ in this.
     pub asks: String,
-    /// The names of the steps that it waits for. Without any it begins with the query.
+    /// The names of the steps that it waits for. If there are none, it begins with the query.
     pub after: Vec<String>,
     /// How often it runs.
     pub often: Frequency,
     /// Mean rows of a query that runs it.
     pub rows: f64,
-    /// What may run it.
+    /// The choices that may run it.
     pub choices: Vec<Choice>,
 }
 
 /// How often a part runs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Frequency {
-    /// As this share of all queries.
+    /// It runs for this share of all queries.
     OfAll(f64),
-    /// With this probability where a part that it waits for ran.
+    /// It runs with this probability if a part that it waits for ran.
     WhereItCould(f64),
 }
 
-/// Parts after those that they wait for, by how each is called and what it waits for; `None` where one waits for a step that
-/// is not there, or for itself.
+/// Sorts parts so that each comes after those that it waits for. `of` gives the name of a part and what it waits for.
+/// Returns `None` if a part waits for a step that does not exist, or for itself.
 pub fn in_order<T>(mut left: Vec<T>, of: impl Fn(&T) -> (&str, &[String])) -> Option<Vec<T>> {
     let mut done: Vec<T> = Vec::with_capacity(left.len());
     while !left.is_empty() {
@@ -55,22 +55,22 @@ pub fn in_order<T>(mut left: Vec<T>, of: impl Fn(&T) -> (&str, &[String])) -> Op
     Some(done)
 }
 
-/// The step that a step of a [`graph`] is, or that it is an arm of.
+/// The name of the pipeline's step to which a step of a [`graph`] belongs, as the step itself or as one of its arms.
 pub fn step_of(name: &str) -> &str {
     name.split_once(ARM).map_or(name, |(step, _)| step)
 }
 
-/// Whether a step is this one, or one of the pipeline that this one is.
+/// Whether a step is the step `name`, or a step of the pipeline that `name` is.
 fn is_within(step: &str, name: &str) -> bool {
     let rest = step.strip_prefix(name);
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
-/// The graph of parts, each of which comes after those that it waits for. Its steps are they, in their order. Equal parts and
-/// equal chances make equal graphs.
+/// The graph of parts, each of which comes after those that it waits for. Its steps are these parts, in their order.
+/// Equal parts and equal random numbers make equal graphs.
 ///
 /// # Errors
-/// When they cannot be planned, as [`Graph::new`] says.
+/// If the parts cannot be planned, as [`Graph::new`] says.
 pub fn graph(parts: Vec<Part>, random: &mut impl Rng) -> Result<Graph, Invalid> {
     let mut fit = Fit::new(COUNTED);
     let names: Vec<String> = (0..parts.len()).map(|at| name(&parts, at)).collect();
@@ -98,7 +98,7 @@ pub fn graph(parts: Vec<Part>, random: &mut impl Rng) -> Result<Graph, Invalid> 
     Graph::new(steps)?.with_splits(splits.map(|(_, of)| of).collect())
 }
 
-/// Positions of the parts that one waits for.
+/// Positions of the parts for which a part waits.
 fn before(parts: &[Part], of: &Part) -> Vec<usize> {
     let is_before = |it: &Part| of.after.iter().any(|name| is_within(&it.step, name));
     let all = parts.iter().enumerate();
@@ -107,13 +107,13 @@ fn before(parts: &[Part], of: &Part) -> Vec<usize> {
         .collect()
 }
 
-/// Positions of the parts of which a query runs one in place of this one, with its own.
+/// Positions of the parts of the same split, of which a query runs one, including this one.
 fn split(parts: &[Part], at: usize) -> Vec<usize> {
     let all = 0..parts.len();
     all.filter(|it| parts[*it].step == parts[at].step).collect()
 }
 
-/// What a part is called in the graph; of a split, with whom it asks.
+/// The name of a part in the graph. For a split it includes what the part asks.
 fn name(parts: &[Part], at: usize) -> String {
     let of = &parts[at];
     match split(parts, at).len() {

@@ -1,11 +1,11 @@
-//! Plans: what each step runs on, what that costs, and the planners that search them.
+//! Plans: what runs each step, what that costs, and the planners that search for plans.
 //!
 //! | planner | what it does |
 //! |---|---|
 //! | [`cg_mean`], [`cg_peak`] | the pipeline as one box, replicated as a whole for the mean or the peak rate (InferLine, section 4.6) |
-//! | [`inferline`] | the published greedy search over device type, largest batch and replicas, its errors corrected |
-//! | [`search`] | ours: over the variant as well, by branch and bound on predictions whose plans are tried; where that takes too long by the greedy search, improved two steps at a time |
-//! | [`exhaustive`] | all plans that are cheaper than a known one, to say how near to the optimum a planner comes |
+//! | [`inferline`] | the published greedy search over device type, largest batch and replicas, with its errors corrected |
+//! | [`search`] | our planner: also chooses the variant, by branch and bound on predictions whose plans are tried; if that takes too long, by the greedy search, improved two steps at a time |
+//! | [`exhaustive`] | all plans that are cheaper than a known one, to determine how near to the optimum a planner comes |
 
 mod coarse;
 mod exhaustive;
@@ -31,18 +31,18 @@ pub use next::{Alternative, Shortfall, next_cheaper};
 pub use residual::with_residual;
 pub use search::{Options, SearchResult, search};
 
-/// What is planned for.
+/// The problem that a plan solves.
 #[derive(Debug, Clone, Copy)]
 pub struct Problem<'a> {
     /// The pipeline.
     pub graph: &'a Graph,
     /// A sample of its queries.
     pub load: Load<'a>,
-    /// Latency target of the whole, ns.
+    /// Latency target of the whole pipeline, ns.
     pub target: Nanos,
-    /// Least accuracy of the whole, 0 to 1.
+    /// Least accuracy of the whole pipeline, 0 to 1.
     pub min_accuracy: f64,
-    /// Share of the queries that may miss the target, 0 to 1: 0.01 for a target of the 99th percentile.
+    /// The share of the queries that may miss the target, 0 to 1: 0.01 for a target of the 99th percentile.
     pub miss_share: f64,
 }
 
@@ -53,33 +53,33 @@ pub struct Plan {
     pub steps: Vec<StepPlan>,
 }
 
-/// Replicas of one step: mostly of one kind. A second kind serves what would fill a replica of the first badly.
+/// The replicas of one step, mostly of one kind. A second kind serves what would fill a replica of the first badly.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StepPlan {
     /// Kinds of replicas, the main one first.
     pub groups: Vec<Group>,
 }
 
-/// Replicas that are alike.
+/// Equal replicas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Group {
     /// Position of the choice in the step.
     pub choice: usize,
-    /// Most rows of a batch.
+    /// The most rows of a batch.
     pub batch: u32,
-    /// How many.
+    /// The number of replicas.
     pub replicas: u32,
 }
 
 // === impl Problem ===
 
 impl Problem<'_> {
-    /// Queries that may miss the target.
+    /// The number of queries that may miss the target.
     pub fn may_miss(&self) -> usize {
         (self.miss_share * self.load.arrivals.len() as f64).floor() as usize
     }
 
-    /// What the sample's queries would see.
+    /// The latencies that the sample's queries would have.
     pub fn estimate(&self, plan: &Plan) -> Estimate {
         estimate(self.graph, &plan.stations(self.graph), self.load)
     }
@@ -89,9 +89,9 @@ impl Problem<'_> {
         self.is_accurate(plan) && self.estimate(plan).misses(self.target) <= self.may_miss()
     }
 
-    /// The accuracy of the whole: a query is answered rightly where each step that it visits is right, and steps err
-    /// independently of each other. Which steps queries visit together the sample says. What was measured of the whole, where
-    /// it was, is better.
+    /// The accuracy of the whole pipeline: a query is answered correctly if each step that it visits is correct, and
+    /// steps err independently of each other. The sample says which steps queries visit together. A measured accuracy
+    /// of the whole is better, if there is one.
     pub fn accuracy(&self, plan: &Plan) -> f64 {
         let steps = self.graph.steps().iter().zip(&plan.steps);
         let least: Vec<f64> = steps.map(|(step, plan)| plan.accuracy(step)).collect();
@@ -111,7 +111,7 @@ impl Problem<'_> {
         }
     }
 
-    /// Mean arrivals a second.
+    /// Mean number of arrivals a second.
     pub fn rate(&self) -> f64 {
         self.load.arrivals.len() as f64 / self.seconds().max(1e-9)
     }
@@ -126,7 +126,7 @@ impl Plan {
         steps.map(|(step, plan)| plan.cost(step)).sum()
     }
 
-    /// What serves each step.
+    /// The station of each step.
     pub fn stations(&self, graph: &Graph) -> Vec<Station> {
         let steps = graph.steps().iter().zip(&self.steps);
         steps.map(|(step, plan)| plan.station(step)).collect()
@@ -136,7 +136,7 @@ impl Plan {
 // === impl StepPlan ===
 
 impl StepPlan {
-    /// Replicas of one kind.
+    /// A plan with replicas of one kind.
     pub fn of(choice: usize, batch: u32, replicas: u32) -> Self {
         Self {
             groups: vec![Group {
@@ -147,7 +147,7 @@ impl StepPlan {
         }
     }
 
-    /// Its price, US dollars an hour.
+    /// The price, US dollars an hour.
     pub fn cost(&self, step: &crate::Step) -> f64 {
         let groups = self.groups.iter();
         groups
@@ -155,7 +155,7 @@ impl StepPlan {
             .sum()
     }
 
-    /// What serves it.
+    /// The station that serves the step.
     pub fn station(&self, step: &crate::Step) -> Station {
         let mut station = Station::default();
         for group in &self.groups {

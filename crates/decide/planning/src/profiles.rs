@@ -1,8 +1,8 @@
-//! Profile sets: device types with prices, and pipelines with what each of their variants takes on them.
+//! Profile sets: device types with prices, and pipelines with the run times of each of their variants on them.
 //!
-//! A set is a TOML file; three are shipped. Each has four pipelines after those of InferLine (section 4.3):
-//! `image-processing`, `video-monitoring`, `social-media`, `tf-cascade`. The published tables are lost, so that
-//! these are invented; each file says in what proportion.
+//! A set is a TOML file; three are shipped. Each has four pipelines modelled on those of InferLine (section 4.3):
+//! `image-processing`, `video-monitoring`, `social-media`, `tf-cascade`. The published tables are lost, so these are
+//! invented. Each file states its proportions.
 //!
 //! ```
 //! let set = sextant_planning::profiles::Set::named("ec2-2018")?;
@@ -24,7 +24,7 @@ const SHIPPED: [(&str, &str); 3] = [
     ("mixed-2025", include_str!("../profiles/mixed-2025.toml")),
 ];
 
-/// Most rows of a batch in a table.
+/// The most rows of a batch in a table.
 const MOST_ROWS: u32 = 4096;
 
 /// A profile set.
@@ -32,7 +32,7 @@ const MOST_ROWS: u32 = 4096;
 pub struct Set {
     /// Its name.
     pub name: String,
-    /// What it is, in a line.
+    /// What the set is, in one line.
     pub title: String,
     /// Its pipelines, in the order of the file.
     pub pipelines: Vec<Pipeline>,
@@ -43,7 +43,7 @@ pub struct Set {
 pub struct Pipeline {
     /// Its name.
     pub name: String,
-    /// What it does, in a line.
+    /// What the pipeline does, in one line.
     pub title: String,
     /// Its usual latency target, ms.
     pub latency_ms: f64,
@@ -56,25 +56,25 @@ pub struct Pipeline {
 /// Why a set cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It is no TOML of this form; the message has the line.
+    /// It is not TOML of this form. The message has the line.
     #[error("{0}")]
     Form(String),
-    /// A step names what is not there, or has no table that can be used.
+    /// A step names something that does not exist, or has no table that can be used.
     #[error("pipeline `{pipeline}`: {invalid}")]
     Step {
         /// The pipeline's name.
         pipeline: String,
-        /// What is wrong.
+        /// The defect.
         invalid: Invalid,
     },
-    /// A name that is not there.
+    /// There is nothing with this name.
     #[error("there is no {kind} `{name}`; known: {known}")]
     Unknown {
-        /// What was looked for.
+        /// The kind of thing that was looked up.
         kind: &'static str,
         /// The name.
         name: String,
-        /// The names there are.
+        /// The existing names.
         known: String,
     },
 }
@@ -137,11 +137,11 @@ pub fn names() -> [&'static str; 3] {
     SHIPPED.map(|(name, _)| name)
 }
 
-/// A table of run times from points (rows, ms), with straight lines between, up to the last one. Where more rows are
-/// said to take less time, they take as long as the fewer.
+/// A table of run times from points (rows, ms), with straight lines between them, up to the last point. If more rows
+/// are said to take less time, they take as long as fewer rows.
 ///
 /// # Errors
-/// What is wrong with the points.
+/// The defect of the points.
 pub fn table(points: &[(u32, f64)]) -> Result<LatencyTable, String> {
     let mut points = points.to_vec();
     points.sort_by_key(|(rows, _)| *rows);
@@ -178,7 +178,7 @@ impl Set {
     /// A shipped set.
     ///
     /// # Errors
-    /// When there is none of that name; the message lists them.
+    /// If there is none with that name. The message lists the names.
     pub fn named(name: &str) -> Result<Self, Error> {
         let shipped = SHIPPED.iter().find(|(known, _)| *known == name);
         match shipped {
@@ -194,7 +194,7 @@ impl Set {
     /// The set in `text`.
     ///
     /// # Errors
-    /// When it cannot be understood, or a pipeline cannot be planned.
+    /// If it cannot be parsed, or a pipeline cannot be planned.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let file: File = toml::from_str(text)
             .map_err(|error| Error::Form(error.to_string().trim_end().to_owned()))?;
@@ -212,7 +212,7 @@ impl Set {
     /// One of its pipelines.
     ///
     /// # Errors
-    /// When there is none of that name; the message lists them.
+    /// If there is none with that name. The message lists the names.
     pub fn pipeline(&self, name: &str) -> Result<&Pipeline, Error> {
         let found = self.pipelines.iter().find(|pipeline| pipeline.name == name);
         found.ok_or_else(|| {

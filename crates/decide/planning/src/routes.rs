@@ -1,7 +1,7 @@
 //! Which steps each query of a sample visited, with how many rows.
 //!
-//! Routes are kept whole, not as a probability for each step: branches of one query go together (InferLine, section
-//! 4.4, replays marginal probabilities; the recorded route costs as little and keeps what belongs together).
+//! Routes are stored whole, not as a probability for each step, because branches of one query go together. (InferLine,
+//! section 4.4, replays marginal probabilities; a recorded route costs as little and preserves the correlations.)
 
 use rand::Rng;
 
@@ -17,7 +17,7 @@ pub struct Routes {
 // === impl Routes ===
 
 impl Routes {
-    /// No query yet, of a graph with so many steps.
+    /// Makes routes without queries, for a graph with this many steps.
     pub fn new(steps: usize) -> Self {
         Self {
             steps,
@@ -25,14 +25,14 @@ impl Routes {
         }
     }
 
-    /// Adds a query: its rows by step. What is missing counts as not visited.
+    /// Adds a query: its rows by step. Missing entries count as not visited.
     pub fn push(&mut self, rows: &[u16]) {
         let given = rows.iter().copied().chain(std::iter::repeat(0));
         self.rows.extend(given.take(self.steps));
     }
 
-    /// Draws so many queries as the scales of the steps say: a step runs with its probability where one of those
-    /// before it ran, and its rows beyond the first are geometrically distributed. The steps of a split share one draw.
+    /// Draws this many queries by the scales of the steps. A step runs with its probability if one of those before it
+    /// ran, and its rows beyond the first are geometrically distributed. The steps of a split share one draw.
     pub fn draw(graph: &Graph, queries: usize, random: &mut impl Rng) -> Self {
         let mut routes = Self::new(graph.steps().len());
         let mut rows = vec![0; graph.steps().len()];
@@ -77,7 +77,7 @@ impl Routes {
         self.steps
     }
 
-    /// Rows of a query by step. Queries beyond the last begin again with the first.
+    /// Rows of a query by step. Queries beyond the last start again with the first.
     #[inline]
     pub fn of(&self, query: usize) -> &[u16] {
         let at = query % self.len().max(1) * self.steps;
@@ -98,7 +98,7 @@ impl Routes {
     }
 }
 
-/// By step: its split, and from where on a number drawn for that is its; `None` where it is in none.
+/// By step: its split, and the lower end of its range of the number drawn for the split; `None` if it is in no split.
 fn parts(graph: &Graph) -> Vec<Option<(usize, f64)>> {
     let mut parts = vec![None; graph.steps().len()];
     for (split, of) in graph.splits().iter().enumerate() {
@@ -111,8 +111,8 @@ fn parts(graph: &Graph) -> Vec<Option<(usize, f64)>> {
     parts
 }
 
-/// Finds the probabilities of steps of which it was counted for how many queries they ran, whatever goes together: those of
-/// two branches of one step are no two chances for what follows both.
+/// Computes the probabilities of steps from how many queries ran them, whatever goes together: two branches of one step
+/// are not two independent chances for what follows both.
 #[derive(Debug, Clone)]
 pub struct Fit {
     queries: usize,
@@ -123,7 +123,7 @@ pub struct Fit {
 // === impl Fit ===
 
 impl Fit {
-    /// Of a graph without steps, with a sample of so many queries.
+    /// Starts with a graph without steps, and a sample of this many queries.
     pub fn new(queries: usize) -> Self {
         Self {
             queries,
@@ -131,8 +131,8 @@ impl Fit {
         }
     }
 
-    /// Adds a step that runs so often, where one of `after` ran, and none of `apart`: the steps of its split before it. Tells
-    /// its probability where one of `after` ran.
+    /// Adds a step that runs this often, if one of `after` ran and none of `apart` did, which are the steps of its
+    /// split before it. Returns its probability if one of `after` ran.
     pub fn add(
         &mut self,
         after: &[usize],
@@ -157,7 +157,7 @@ impl Fit {
         let mut ran = vec![false; self.queries];
         let mut left = wanted;
         for (at, query) in may.iter().enumerate() {
-            // So many are still to be taken of those that are left.
+            // Selection sampling: `left` of the remaining queries are still to be taken.
             if random.random::<f64>() * ((may.len() - at) as f64) < left as f64 {
                 ran[*query] = true;
                 left -= 1;
@@ -172,7 +172,7 @@ impl Fit {
     }
 }
 
-/// One row, and geometrically many more, `mean` together.
+/// One row plus a geometrically distributed number of rows, with a mean of `mean` in all.
 fn count(mean: f64, random: &mut impl Rng) -> u16 {
     let on = 1.0 - 1.0 / mean;
     let mut rows = 1;

@@ -1,18 +1,18 @@
 //! Tuners: how many replicas each step has while traffic changes.
 //!
-//! A tuner sees the arrivals alone, as the queue's front does, and says from time to time how many replicas of the
+//! A tuner sees only the arrivals, at the front of the queue, and says from time to time how many replicas of the
 //! planned kind each step should have. Replicas serve some seconds after they were asked for.
 //!
 //! | tuner | rule |
 //! |---|---|
-//! | [`Rule::Printed`] | InferLine's (section 4.5.2): where the rate of any window exceeds that of the sample, the highest such rate over the sample's mean; down after 15 s by the last 30 s |
-//! | [`Rule::Ratio`] | ours: by how much each window exceeds the same window of the sample, if it does for a while; down likewise |
-//! | [`Rule::Estimate`] | ours: the same says when; how many is what the estimator needs on the traffic of the last minute |
+//! | [`Rule::Printed`] | InferLine's (section 4.5.2): if the rate of any window exceeds that of the sample, the highest such rate over the sample's mean; down after 15 s by the last 30 s |
+//! | [`Rule::Ratio`] | ours: by how much each window exceeds the same window of the sample, if it does for a while; down in the same way |
+//! | [`Rule::Estimate`] | ours: the same rule decides when; the number is what the estimator needs for the traffic of the last minute |
 //! | [`Rule::Coarse`] | the pipeline as one box, by the mean rate of the last seconds, down after two minutes (AutoScale, as InferLine's baseline) |
 //!
-//! The printed rule divides the highest rate of any window by the *mean* of the sample. A short window has always a
-//! higher rate than the mean, so that each false alarm multiplies all replicas. The windows are compared with their like
-//! here.
+//! The printed rule divides the highest rate of any window by the *mean* of the sample. A short window always has a
+//! higher rate than the mean, so each false alarm multiplies all replicas. Here each window is compared with the same
+//! window of the sample.
 
 mod envelope;
 mod live;
@@ -30,76 +30,77 @@ const SECOND: Nanos = 1_000_000_000;
 /// Time between two looks at the traffic, ns.
 pub const EVERY: Nanos = SECOND;
 
-/// From when a replica was asked for until it serves, ns (InferLine, section 4.6).
+/// The time from when a replica is asked for until it serves, ns (InferLine, section 4.6).
 pub const ACTIVATION: Nanos = 5 * SECOND;
 
-/// Which rule.
+/// The rule of a tuner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rule {
-    /// InferLine's, as printed.
+    /// InferLine's rule, as printed.
     Printed,
-    /// The ratio of windows that are alike, with persistence.
+    /// The ratio of equal windows, with persistence.
     Ratio,
     /// The estimator on live traffic.
     Estimate,
     /// The pipeline as one box.
     Coarse {
-        /// Queries a second that a unit of the plan carries, times 1000.
+        /// The queries a second that a unit of the plan carries, times 1000.
         unit_millirate: u64,
     },
 }
 
-/// Excess over the sample that is noise: two samples of the same traffic differ by as much.
+/// An excess over the sample that may be noise: two samples of the same traffic differ by as much.
 const MARGIN: f64 = 1.10;
 
-/// Excess that is no noise: one look is enough.
+/// An excess that is not noise: one look is enough.
 const CERTAIN: f64 = 1.35;
 
-/// Looks at the traffic for which a smaller excess must last.
+/// The number of looks for which a smaller excess must last.
 const LASTING: u32 = 4;
 
-/// Windows up to this length alone may call for more replicas at once; ns.
+/// Only windows up to this length may call for more replicas at once, ns.
 const SHORTEST: Nanos = SECOND;
 
-/// Time after the last change in which no replica is taken away (InferLine, section 4.5.2), ns.
+/// The time after the last change in which no replica is removed (InferLine, section 4.5.2), ns.
 const CALM: Nanos = 15 * SECOND;
 
-/// Traffic by which replicas are taken away, ns, and the windows in it.
+/// The length of the traffic by which replicas are removed, ns, and of the windows in it.
 const BEFORE_LESS: Nanos = 30 * SECOND;
 const LESS_WINDOW: Nanos = 5 * SECOND;
 
-/// Share of the sample's highest rate below which traffic has become less.
+/// Below this share of the sample's highest rate, traffic counts as having decreased.
 const QUIET: f64 = 0.8;
 
-/// The same for the baseline: AutoScale waits for two minutes.
+/// The same time for the baseline: AutoScale waits for two minutes.
 const COARSE_CALM: Nanos = 120 * SECOND;
 
-/// Traffic by which the baseline scales, ns.
+/// The length of the traffic by which the baseline scales, ns.
 const COARSE_WINDOW: Nanos = 10 * SECOND;
 
 /// A tuner of one pipeline.
 #[derive(Debug, Clone)]
 pub struct Tuner<'a> {
     rule: Rule,
-    /// What the plan was made for.
+    /// The problem that the plan was made for.
     problem: Problem<'a>,
     plan: Plan,
     sample: Envelope,
     watch: Watch,
-    /// Replicas by step, as they are asked for.
+    /// Replicas by step, as they were asked for.
     now: Vec<u32>,
     changed: Nanos,
     exceeded: u32,
-    /// How many times the sample's traffic there are replicas for.
+    /// The multiple of the sample's traffic for which there are replicas.
     factor: f64,
-    /// By how much windows exceeded their like at the last look; 0 where none did.
+    /// By how much windows exceeded those of the sample at the last look; 0 if none did.
     excess: f64,
 }
 
 // === impl Tuner ===
 
 impl<'a> Tuner<'a> {
-    /// A tuner for a plan and the sample that it was made with. `service` is what a query takes without waiting, ns.
+    /// A tuner for a plan and the sample with which it was made. `service` is the time that a query takes without
+    /// waiting, ns.
     pub fn new(rule: Rule, problem: Problem<'a>, plan: &Plan, service: Nanos) -> Self {
         let sample = Envelope::of(problem.load.arrivals, service);
         Self {
@@ -126,7 +127,7 @@ impl<'a> Tuner<'a> {
         self.watch.arrived(at);
     }
 
-    /// Looks at the traffic; true where the replicas have changed.
+    /// Looks at the traffic. Returns `true` if the replicas have changed.
     pub fn look(&mut self, now: Nanos) -> bool {
         let desired = match self.rule {
             Rule::Coarse { unit_millirate } => self.coarse(now, unit_millirate),
@@ -140,7 +141,7 @@ impl<'a> Tuner<'a> {
         true
     }
 
-    /// Replicas for a burst or a higher rate.
+    /// The replicas for a burst or a higher rate.
     fn more(&mut self, now: Nanos) -> Option<Vec<u32>> {
         let current = self.watch.envelope(now);
         let desired = match self.rule {
@@ -155,13 +156,13 @@ impl<'a> Tuner<'a> {
         (desired != self.now).then_some(desired)
     }
 
-    /// The highest rate that exceeds that of its window in the sample, over the sample's mean; 0 where none does.
+    /// The highest rate that exceeds that of its window in the sample, over the sample's mean; 0 if none does.
     fn printed(&self, current: &Envelope) -> f64 {
         let exceeding = self.pairs(current).filter(|(_, now, sample)| now > sample);
         exceeding.map(|(_, now, _)| now).fold(0.0, f64::max) / self.problem.rate()
     }
 
-    /// Windows that the sample is long enough for: their length, their rate now, and that in the sample.
+    /// The windows for which the sample is long enough: their length, their rate now, and their rate in the sample.
     fn pairs(&self, current: &Envelope) -> impl Iterator<Item = (Nanos, f64, f64)> {
         let longest = (self.problem.seconds() * 1e9) as Nanos;
         let rates = current.rates().iter().zip(self.sample.rates());
@@ -170,7 +171,7 @@ impl<'a> Tuner<'a> {
         pairs.filter(move |(window, ..)| *window <= longest)
     }
 
-    /// By how much windows exceed their like, where that is certain or lasts.
+    /// The replicas by how much windows exceed those of the sample, if the excess is certain or lasts.
     fn by_ratio(&mut self, now: Nanos, current: &Envelope) -> Option<Vec<u32>> {
         let ratios = self.pairs(current).map(|(window, now, sample)| {
             let margin = if window <= SHORTEST { CERTAIN } else { MARGIN };
@@ -181,7 +182,8 @@ impl<'a> Tuner<'a> {
         self.excess = ratio;
         self.exceeded = if ratio > 0.0 { self.exceeded + 1 } else { 0 };
         if ratio > CERTAIN * self.factor {
-            // Until the new replicas serve, queries pile up: as long again there is room to work them off.
+            // Queries pile up until the new replicas serve. The additional replicas give room to work them off in the
+            // same time.
             let more = ratio - self.factor;
             self.factor = ratio;
             return Some(self.scaled(ratio + more));
@@ -197,7 +199,7 @@ impl<'a> Tuner<'a> {
         })
     }
 
-    /// As many times the planned replicas.
+    /// The planned replicas times a factor.
     fn scaled(&self, factor: f64) -> Vec<u32> {
         let planned = planned(&self.plan);
         planned
@@ -206,7 +208,7 @@ impl<'a> Tuner<'a> {
             .collect()
     }
 
-    /// The fewest replicas that serve the traffic of the last minute, between those that there are and `most`.
+    /// The fewest replicas that serve the traffic of the last minute, between the present number and `most`.
     fn estimated(&self, now: Nanos, most: &[u32]) -> Vec<u32> {
         let live = self.watch.recent(now);
         let mut desired: Vec<u32> = most
@@ -238,24 +240,24 @@ impl<'a> Tuner<'a> {
         desired
     }
 
-    /// Replicas for a lower rate.
+    /// The replicas for a lower rate.
     fn less(&mut self, now: Nanos) -> Option<Vec<u32>> {
         if now < self.changed + CALM {
             return None;
         }
         let rate = self.watch.highest(now, BEFORE_LESS, LESS_WINDOW);
         let factor = match self.rule {
-            // The published rule divides by the step that has most room.
+            // The published rule divides by the step with the most room.
             Rule::Printed => rate / self.problem.rate(),
             _ => {
                 let ratio = rate / self.sample.at(LESS_WINDOW).max(1e-9);
-                // The sample's highest rate is that of a longer time: a little less is the same traffic.
+                // The sample's highest rate is that of a longer time, so a slightly lower rate is the same traffic.
                 let ratio = if ratio > QUIET {
                     ratio.max(1.0)
                 } else {
                     ratio / QUIET
                 };
-                // What calls for more replicas does not let them go.
+                // An excess that calls for more replicas prevents their removal.
                 ratio.max(self.excess)
             }
         };

@@ -1,4 +1,4 @@
-//! How right a pipeline is as a whole, by what is known of its steps and by what was measured of it.
+//! The accuracy of a pipeline as a whole, from what is known of its steps and from what was measured of it.
 
 use std::collections::BTreeMap;
 
@@ -7,30 +7,31 @@ use crate::{
     plan::{Plan, Problem, StepPlan},
 };
 
-/// Differences of accuracies that count as none.
+/// Differences of accuracies below this count as zero.
 pub(crate) const NONE: f64 = 1e-9;
 
-/// What was measured of a pipeline as a whole.
+/// The measurement of a pipeline as a whole.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Whole {
     /// The lower end of its interval, 0 to 1.
     pub accuracy: f64,
-    /// By step of the graph: the variants that answered it then, those that did most often first.
+    /// By step of the graph: the variants that answered it then, the most frequent first.
     pub answered: Vec<Vec<String>>,
 }
 
 /// How often queries visit the same steps.
 #[derive(Debug, Clone)]
 pub(crate) struct CoVisits {
-    /// Sets of steps, a bit for each, and the share of the queries that visit exactly those.
+    /// Sets of steps, one bit for each step, and the share of the queries that visit exactly that set.
     sets: Vec<(u64, f64)>,
 }
 
 // === impl Whole ===
 
 impl Whole {
-    /// How many times the accuracy that follows from the steps' the measured one is: for the variants that were measured it
-    /// is what was measured, and for others as much better or worse as theirs are. `None` where one of them is unknown.
+    /// The ratio of the measured accuracy to the accuracy that follows from the steps. For the variants that were
+    /// measured, the product is the measured accuracy. For others, it changes as their accuracies do. `None` if one of
+    /// the variants is unknown.
     pub fn factor(&self, problem: &Problem<'_>) -> Option<f64> {
         let steps = problem.graph.steps().iter().zip(&self.answered);
         let steps = steps.map(|(step, answered)| {
@@ -47,8 +48,8 @@ impl Whole {
 // === impl Problem ===
 
 impl Problem<'_> {
-    /// The same problem where the least accuracy is meant of the whole as it was measured, and the factor by which its
-    /// accuracies are to be multiplied; `None` where nothing was measured of it that says something.
+    /// The same problem with the least accuracy referring to the measured accuracy of the whole, and the factor by
+    /// which its accuracies must be multiplied; `None` if there is no usable measurement.
     pub fn held_to(self, whole: Option<&Whole>) -> (Self, Option<f64>) {
         let factor = whole.and_then(|whole| whole.factor(&self));
         let min_accuracy = self.min_accuracy / factor.unwrap_or(1.0);
@@ -63,7 +64,7 @@ impl Problem<'_> {
 // === impl CoVisits ===
 
 impl CoVisits {
-    /// Of a sample.
+    /// Makes the sets of a sample.
     pub fn of(routes: &Routes) -> Self {
         let mut sets: BTreeMap<u64, usize> = BTreeMap::new();
         for query in 0..routes.len() {
@@ -81,7 +82,7 @@ impl CoVisits {
         }
     }
 
-    /// The same with the steps in another order; at most 64 of them.
+    /// The same with the steps in another order. There may be at most 64 steps.
     pub fn reordered(&self, steps: &[usize]) -> Self {
         let moved = |set: u64| {
             let kept = steps
@@ -96,8 +97,9 @@ impl CoVisits {
         }
     }
 
-    /// The share of the queries that are answered rightly where each step that they visit is right so often, whatever the
-    /// others are. Steps of which a query visits one alone add up; those that it visits both multiply.
+    /// The share of the queries that are answered correctly, if each step is correct with probability `of`,
+    /// independently of the others. Steps of which a query visits only one add up; steps that it visits together
+    /// multiply.
     pub fn accuracy(&self, of: impl Fn(usize) -> f64) -> f64 {
         let right = |mut set: u64| {
             let mut right = 1.0;

@@ -1,13 +1,13 @@
 //! The estimates that schedulers work with, for every variant on every kind of device.
 //!
-//! A scheduler reads a table of run times; this keeps the tables true. Each measured run is handed
-//! in, and whenever an estimate has moved enough to matter a new table comes out, to be given to
+//! A scheduler reads a table of run times. This module keeps the tables accurate. Each measured run is handed in. When
+//! an estimate has changed enough to matter, a new table is returned, to be given to
 //! [`sextant_schedule::Scheduler::on_loaded`].
 //!
-//! An estimate can shut out what would correct it: a variant that seems too slow for every target
-//! is never run again. So estimates that nothing confirms for a while go back to the profile, those soon that are so far
-//! from it that they shut out, and later each time that they come back: a device that was slow for a moment is asked again
-//! at once, one that stays slow rarely.
+//! An estimate can prevent the runs that would correct it: a variant that seems too slow for every target never runs
+//! again. Estimates that nothing confirms for a while therefore return to the profile. Those that are so far from the
+//! profile that they prevent runs return soon at first, and later each time they come back. A device that was slow for
+//! a moment is thus tried again at once, and one that stays slow is tried rarely.
 
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
@@ -19,16 +19,16 @@ use sextant_types::index::{KindIx, QueueIx};
 /// How run times are estimated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Estimation {
-    /// As measured once, for good.
+    /// As measured once, without change.
     Profile,
-    /// [`Rolling10`]: each batch size of each variant and device on its own.
+    /// [`Rolling10`]: each batch size of each variant and device separately.
     Clockwork,
-    /// [`Tracker`]: follows drift that all sizes share, keeps outliers out.
+    /// [`Tracker`]: follows drift that all sizes share, and excludes outliers.
     #[default]
     Sextant,
 }
 
-/// The name of an estimation that there is not.
+/// A name that is not an estimation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnknownEstimation(String);
 
@@ -39,26 +39,26 @@ pub struct Run {
     pub rows: u32,
     /// How long it ran, ns.
     pub nanos: Nanos,
-    /// The device's clock at the time, MHz, where it is known.
+    /// The device's clock at the time, MHz, if it is known.
     pub mhz: Option<u32>,
 }
 
-/// How long an estimate is kept that no run confirms, ns.
+/// How long an estimate is kept without a run that confirms it, ns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Patience {
-    /// The first time, where it is `FAR_OFF`.
+    /// The first time, if the estimate is `FAR_OFF`.
     pub least: Nanos,
-    /// In the end, and where it is nearer to the profile.
+    /// The final time, and the time for an estimate that is nearer to the profile.
     pub most: Nanos,
 }
 
-/// So many times the profile an estimate shuts out what it is of.
+/// An estimate of at least this multiple of the profile prevents runs.
 const FAR_OFF: Nanos = 2;
 
-/// The least patience doubles so often.
+/// The number of times that the least patience may double.
 const MOST_DOUBLINGS: u32 = 16;
 
-/// See the module.
+/// The estimates of all variants on all kinds of devices; see the module.
 #[derive(Debug, Default)]
 pub struct Estimates {
     how: Estimation,
@@ -71,19 +71,19 @@ pub struct Estimates {
 struct Seat {
     profile: LatencyTable,
     tracker: Option<Tracker>,
-    /// The last table that was given out, and when the last run was.
+    /// The table that was last given out. `ran` is when the last run was.
     current: LatencyTable,
     observed: Nanos,
     /// Whether runs come with clocks.
     clocked: bool,
-    /// How often it was taken back to the profile since a run was near that.
+    /// How often it was returned to the profile since a run was near that.
     taken_back: u32,
 }
 
 // === impl Estimation ===
 
 impl Estimation {
-    /// Every way, in order of declaration.
+    /// Every estimation, in order of declaration.
     pub const ALL: [Self; 3] = [Self::Profile, Self::Clockwork, Self::Sextant];
 
     /// `profile`, `clockwork`, `sextant`.
@@ -123,7 +123,7 @@ impl std::error::Error for UnknownEstimation {}
 // === impl Estimates ===
 
 impl Estimates {
-    /// Nothing is known yet.
+    /// Starts without knowledge.
     pub fn new(how: Estimation) -> Self {
         Self {
             how,
@@ -131,8 +131,8 @@ impl Estimates {
         }
     }
 
-    /// `queue` runs on `kind` as `profile` says. A known pair keeps what was learnt about it, unless
-    /// its profile is another one.
+    /// `queue` runs on `kind` as `profile` says. A known pair keeps what was learnt about it, unless its profile has
+    /// changed.
     pub fn seed(&mut self, now: Nanos, kind: KindIx, queue: QueueIx, profile: &LatencyTable) {
         let known = self.seats.get(&(kind, queue));
         if known.is_some_and(|seat| seat.profile == *profile) {
@@ -153,7 +153,7 @@ impl Estimates {
         self.seats.insert((kind, queue), seat);
     }
 
-    /// `queue` does not run on `kind` any more.
+    /// `queue` no longer runs on `kind`.
     pub fn forget(&mut self, kind: KindIx, queue: QueueIx) {
         if let Some(seat) = self.seats.remove(&(kind, queue))
             && self.how == Estimation::Clockwork
@@ -164,7 +164,7 @@ impl Estimates {
         }
     }
 
-    /// A batch of `queue` ran on `kind`. The new table, when it has changed enough to matter.
+    /// A batch of `queue` ran on `kind`. Returns the new table if it has changed enough to matter.
     pub fn observe(
         &mut self,
         now: Nanos,
@@ -187,7 +187,7 @@ impl Estimates {
             Estimation::Clockwork => {
                 let mhz = run.mhz.unwrap_or(1);
                 if run.mhz.is_some() && !seat.clocked {
-                    // The profile is taken to be of the clock of the first run.
+                    // The profile is assumed to belong to the clock of the first run.
                     fill(&mut self.rolling, kind, queue, &seat.profile, mhz);
                     seat.clocked = true;
                 }
@@ -203,8 +203,8 @@ impl Estimates {
         table
     }
 
-    /// Takes back to their profiles what has not run for as long as it has patience; the pairs with tables that
-    /// change by it, in order.
+    /// Returns to their profiles those pairs that have not run for as long as their patience. Returns the pairs whose
+    /// tables change by this, in order.
     pub fn refresh(
         &mut self,
         now: Nanos,
@@ -239,7 +239,7 @@ impl Estimates {
         seats.any(|seat| seat.current != seat.profile)
     }
 
-    /// The table of a pair as it was last given out.
+    /// The table of a pair that was last given out.
     pub fn table(&self, kind: KindIx, queue: QueueIx) -> Option<&LatencyTable> {
         Some(&self.seats.get(&(kind, queue))?.current)
     }
@@ -253,7 +253,7 @@ impl Estimates {
 // === impl Seat ===
 
 impl Seat {
-    /// How long it is kept without a run.
+    /// How long the estimate is kept without a run.
     fn patience(&self, of: Patience) -> Nanos {
         if self.current.of(1) < FAR_OFF.saturating_mul(self.profile.of(1)) {
             return of.most;
@@ -339,7 +339,7 @@ mod tests {
 
     const SEAT: (KindIx, QueueIx) = (KindIx::new(0), QueueIx::new(7));
 
-    /// Has its runs take so long, and then none: how long until the profile is back, ms.
+    /// Reports runs that take `nanos`, and then none. Returns how long it takes until the profile is back, ms.
     fn shut_out(estimates: &mut Estimates, now: &mut Nanos, nanos: Nanos) -> Nanos {
         let patience = Patience {
             least: 100 * MS,
@@ -356,17 +356,18 @@ mod tests {
         (*now - begun) / MS
     }
 
-    /// A device that is held for a moment must not be shut out for long after it; one that stays slow is asked rarely.
+    /// A device that is held for a moment must not be excluded for long afterwards. A device that stays slow is tried
+    /// rarely.
     #[test]
     fn what_shuts_out_is_tried_soon_and_then_more_and_more_rarely() {
         let (mut estimates, mut now) = (Estimates::new(Estimation::Sextant), 0);
         estimates.seed(0, SEAT.0, SEAT.1, &profile());
         let times = (0..6).map(|_| shut_out(&mut estimates, &mut now, 80 * MS));
         assert_eq!(times.collect::<Vec<_>>(), [100, 200, 400, 800, 1000, 1000]);
-        // After a run as profiled the next hold is one of a moment again.
+        // After a run as profiled, the next hold counts as a short one again.
         estimates.observe(now, SEAT.0, SEAT.1, run(1, 2 * MS));
         assert_eq!(shut_out(&mut estimates, &mut now, 80 * MS), 100);
-        // What is nearer to the profile shuts nothing out.
+        // An estimate that is nearer to the profile prevents no runs.
         assert_eq!(shut_out(&mut estimates, &mut now, 3 * MS), 1000);
     }
 

@@ -1,11 +1,11 @@
-//! The line behind measured run times.
+//! Fits a line to measured run times.
 //!
 //! Least squares weighs every point by its relative error: jitter grows with the run time, and a
-//! schedule that is 5 % wrong on one row is as wrong as on a hundred. The robust choice is Theil
-//! and Sen's median of slopes, taken over the median of each size: it has no constant that would
-//! have to fit the noise (Huber's loss needs a scale), a size may have been disturbed in up to half
-//! of its runs, and a quarter of the sizes may lie off the line altogether, as kernels chosen by
-//! size do.
+//! schedule that is 5 % wrong on one row is as wrong as on a hundred. The robust method is Theil
+//! and Sen's median of slopes, over the median of each size. It has no constant that would have to
+//! fit the noise (Huber's loss needs a scale). A size may have been disturbed in up to half of its
+//! runs, and a quarter of the sizes may lie off the line altogether, as happens with kernels that
+//! are chosen by size.
 
 use sextant_schedule::{InvalidLatency, LatencyTable, Nanos};
 
@@ -23,9 +23,9 @@ pub struct Line {
 /// How a line is fitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Method {
-    /// Least squares of relative errors: the best of clean points.
+    /// Least squares of relative errors: the best method for clean points.
     LeastSquares,
-    /// Median of slopes between the sizes' medians: hardly moved by outliers.
+    /// Median of slopes between the sizes' medians, which outliers hardly move.
     #[default]
     TheilSen,
 }
@@ -37,7 +37,7 @@ pub struct Errors {
     pub mean: f64,
     /// The largest.
     pub worst: f64,
-    /// Predictions compared.
+    /// The number of predictions that were compared.
     pub points: usize,
 }
 
@@ -82,7 +82,7 @@ impl Line {
         LatencyTable::linear(self.alpha / 1e6, self.beta / 1e6, max_rows)
     }
 
-    /// The rows of a target: most that run within `budget` ns on the line; 0 when none do.
+    /// The most rows that run within `budget` ns on the line; 0 if none do.
     pub fn rows_within(&self, budget: Nanos) -> u32 {
         let rest = budget as f64 - self.beta;
         if rest < self.alpha || rest <= 0.0 {
@@ -155,8 +155,8 @@ fn theil_sen(sizes: &BySize) -> Line {
     Line { alpha, beta }
 }
 
-/// Leaves out every fifth size in turn. Whole sizes, since a point of a known size says little of
-/// how the line does in between.
+/// Leaves out every fifth size in turn. Whole sizes are left out, because a point of a known size
+/// says little about the line between sizes.
 fn held_out(sizes: &BySize, method: Method) -> Errors {
     let folds = sizes.len().min(5);
     let mut errors = Errors::default();

@@ -1,21 +1,21 @@
-//! What is known of run times: fits and tables of measured profiles, and estimates that follow a
+//! Knowledge of run times: fits and tables of measured profiles, and estimates that follow a
 //! running device.
 //!
-//! - [`fit`] finds the line `alpha * rows + beta` (Symphony, section 2) behind measured points, and
-//!   [`table_of`] the complete table that schedulers read.
-//! - [`Surface`] knows the run times of queries that come in several sizes.
+//! - [`fit`] finds the line `alpha * rows + beta` (Symphony, section 2) through measured points,
+//!   and [`table_of`] makes the complete table that schedulers read.
+//! - [`Surface`] has the run times of queries that come in several sizes.
 //! - [`Rolling10`] is Clockwork's estimate (section 4.2): the 99th percentile of the last ten runs
 //!   of a batch size.
-//! - [`Tracker`] is ours: one slow-down that all batch sizes of a variant share, a slow correction
-//!   per size, and a quarantine for outliers.
-//! - [`ProcessHistory`] learns what surrounds the engines on a machine.
-//! - [`Estimates`] keeps the tables of all variants on all pools, by either way.
+//! - [`Tracker`] is our estimate: one slow-down that all batch sizes of a variant share, a slow
+//!   correction per size, and a quarantine for outliers.
+//! - [`ProcessHistory`] learns the cost of what surrounds the engines on a machine.
+//! - [`Estimates`] keeps the tables of all variants on all pools, by either method.
 //!
-//! Ten runs of one size are few where many sizes are run rarely: one slow run is the estimate for
-//! the next ten, which may be hours, and when a device slows down every size has to learn it again.
-//! Whatever slows a device (its clock, a neighbour, heat) slows all sizes by about the same factor,
-//! so the tracker learns the factor from every run, and what a single run says alone is put aside
-//! until others confirm it.
+//! Ten runs of one size are few if many sizes run rarely. One slow run is then the estimate for the
+//! next ten, which may be hours, and when a device slows down every size must learn it again.
+//! Whatever slows a device (its clock, a neighbour, heat) slows all sizes by about the same factor.
+//! The tracker therefore learns the factor from every run, and sets aside what a single run says
+//! alone until others confirm it.
 //!
 //! **Invariant:** no clock, no async, no lock, no I/O, no logging. Time is an argument, order never
 //! depends on a hash, and the same inputs give the same answer.
@@ -47,21 +47,21 @@ pub struct Measurement {
     pub nanos: Nanos,
 }
 
-/// Why measurements make no profile.
+/// Why measurements do not make a profile.
 #[derive(Debug, Clone, PartialEq)]
 pub enum InvalidProfile {
     /// No measurement at all.
     Empty,
-    /// All measurements are of one size, which tells nothing of a slope.
+    /// All measurements are of one size, which does not determine a slope.
     OneSize {
         /// The size.
         rows: u32,
     },
-    /// A number of rows that is none.
+    /// An invalid number of rows.
     Rows(String),
-    /// A run time that is none.
+    /// An invalid run time.
     Time(String),
-    /// Every point is valid, but not the table.
+    /// Every point is valid, but the table is not.
     Latency(InvalidLatency),
 }
 
@@ -116,7 +116,7 @@ fn by_size(points: &[Measurement]) -> Result<BySize, InvalidProfile> {
     Ok(sizes)
 }
 
-/// The quantile `share` of sorted values, linear between neighbours; `None` of none.
+/// The quantile `share` of sorted values, linear between neighbours; `None` if there are no values.
 fn quantile(sorted: &[f64], share: f64) -> Option<f64> {
     let last = sorted.len().checked_sub(1)?;
     let position = share.clamp(0.0, 1.0) * last as f64;
@@ -125,7 +125,7 @@ fn quantile(sorted: &[f64], share: f64) -> Option<f64> {
     Some(sorted[below] + (sorted[above] - sorted[below]) * (position - below as f64))
 }
 
-/// The median; 0 of none.
+/// The median; 0 if there are no values.
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     quantile(&values, 0.5).unwrap_or(0.0)

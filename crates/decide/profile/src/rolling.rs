@@ -7,10 +7,10 @@ use sextant_schedule::Nanos;
 use super::quantile;
 use sextant_types::index::{KindIx, Number};
 
-/// Whose runs are kept apart.
+/// The runs that are kept together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RollingKey<I> {
-    /// What runs: a variant, or a queue of one.
+    /// What runs: a variant, or one of its queues.
     pub of: I,
     /// Rows of the batch.
     pub rows: u32,
@@ -18,11 +18,11 @@ pub struct RollingKey<I> {
     pub kind: KindIx,
 }
 
-/// Last ten durations of a thing by batch size and kind of device; the estimate is their 99th percentile,
-/// linear between neighbours (Clockwork, section 4.2).
+/// The last ten durations by batch size and kind of device. The estimate is their 99th percentile, linear between
+/// neighbours (Clockwork, section 4.2).
 ///
-/// The profile's value is the first of the ten, so it counts less with each run. With a clock given,
-/// what is kept is the duration times the clock: cycles, which a change of the clock leaves alone.
+/// The profile's value is the first of the ten, so it counts less with each run. If a clock is given, the stored value
+/// is the duration times the clock: cycles, which do not depend on the clock.
 #[derive(Debug, Clone)]
 pub struct Rolling10<I> {
     windows: BTreeMap<RollingKey<I>, Window>,
@@ -34,9 +34,9 @@ const RUNS: usize = 10;
 #[derive(Debug, Clone, Copy, Default)]
 struct Window {
     values: [f64; RUNS],
-    /// Values that are there.
+    /// The number of values.
     count: usize,
-    /// Where the next goes.
+    /// The position of the next value.
     next: usize,
 }
 
@@ -51,19 +51,19 @@ impl<I> Default for Rolling10<I> {
 }
 
 impl<I: Number> Rolling10<I> {
-    /// A run of `nanos` ns.
+    /// Takes in a run of `nanos` ns.
     pub fn observe(&mut self, key: RollingKey<I>, nanos: Nanos) {
         self.observe_at_clock(key, nanos, 1);
     }
 
-    /// A run of `nanos` ns while the device ran at `mhz`. One key has to be used with clocks
-    /// always or never.
+    /// Takes in a run of `nanos` ns while the device ran at `mhz`. A key must be used either always with clocks or
+    /// never.
     pub fn observe_at_clock(&mut self, key: RollingKey<I>, nanos: Nanos, mhz: u32) {
         let cycles = nanos.max(1) as f64 * f64::from(mhz.max(1));
         self.windows.entry(key).or_default().push(cycles);
     }
 
-    /// Nothing is known of `key` any more.
+    /// Forgets `key`.
     pub fn forget(&mut self, key: RollingKey<I>) {
         self.windows.remove(&key);
     }

@@ -1,28 +1,26 @@
 //! Run times of queries that come in several sizes: by rows and by size.
 //!
-//! The *size* of a query is the number of elements of one of its rows; texts of 16 tokens and of 400
-//! are queries of one model and differ by a factor of 50. A surface holds a table of run times for
-//! each measured size. Between two sizes it is linear, which is exact for what grows with the size,
-//! and a little too much for what grows faster (attention). Beyond the largest measured size it is the
-//! power of the size that fits the last two, at least 1.
+//! The *size* of a query is the number of elements of one of its rows. Texts of 16 tokens and of 400 are queries of one
+//! model and differ by a factor of 50. A surface holds a table of run times for each measured size. Between two sizes
+//! it is linear, which is exact for times that grow with the size, and slightly too high for times that grow faster
+//! (attention). Beyond the largest measured size it is the power of the size that fits the last two, at least 1.
 //!
-//! What shares a queue shares its run times, so sizes are gathered into *buckets*: ranges within which
-//! a full batch takes at most [`BUCKET`] times as long at the end as at the beginning. Where a run
-//! costs nearly the same whatever its size, as short texts on a large device do, a bucket is wide and
-//! many queries share batches; where time follows the size it is narrow, and little is wasted on
-//! padding.
+//! Queries in one queue share its run times, so sizes are grouped into *buckets*: ranges within which a full batch
+//! takes at most [`BUCKET`] times as long at the end as at the beginning. If a run costs nearly the same whatever its
+//! size, as with short texts on a large device, a bucket is wide and many queries share batches. If time follows the
+//! size, it is narrow, and little is wasted on padding.
 
 use std::sync::Arc;
 
 use sextant_schedule::{LatencyTable, Nanos};
 
-/// How many times as long as a batch of its smallest size one of a bucket's largest takes at most.
+/// The largest ratio of the time of a batch of a bucket's largest size to that of its smallest size.
 pub const BUCKET: f64 = 1.15;
 
 /// Growth of the size from bucket to bucket beyond what was measured.
 const BEYOND: f64 = 1.25;
 
-/// Largest power of the size that is believed.
+/// The largest power of the size that is accepted.
 const POWER_MOST: f64 = 3.0;
 
 /// Run times by rows and size. Clones share the tables.
@@ -30,17 +28,17 @@ const POWER_MOST: f64 = 3.0;
 pub struct Surface {
     /// By size, increasing; never empty.
     sizes: Arc<[(u64, LatencyTable)]>,
-    /// The largest size of each bucket, increasing; the last is that of `sizes`.
+    /// The largest size of each bucket, increasing. The last is that of `sizes`.
     buckets: Arc<[u64]>,
-    /// Beyond the largest size time grows with this power of the size.
+    /// Beyond the largest size, time grows with this power of the size.
     power: f64,
 }
 
 // === impl Surface ===
 
 impl Surface {
-    /// From tables for batches of 1 to `max_rows` rows by size, elements of a row. A size at which
-    /// batches seem faster than at a smaller one gets the smaller one's times. `None` without any.
+    /// Makes a surface from tables for batches of 1 to `max_rows` rows, by size in elements of a row. A size at which
+    /// batches seem faster than at a smaller one gets the smaller one's times. `None` if there are no tables.
     pub fn new(mut tables: Vec<(u64, LatencyTable)>, max_rows: u32) -> Option<Self> {
         tables.sort_by_key(|(size, _)| *size);
         tables.dedup_by_key(|(size, _)| *size);
@@ -91,7 +89,7 @@ impl Surface {
         }
     }
 
-    /// The run times of a size as schedulers read them.
+    /// The run times of a size, in the form that schedulers read.
     pub fn table(&self, size: u64) -> LatencyTable {
         LatencyTable::rising(self.measured_rows(), |rows| self.of(rows, size))
     }
@@ -112,13 +110,13 @@ impl Surface {
         (before.saturating_add(1), end)
     }
 
-    /// Whether a size is larger than all that were measured: its run times are estimates.
+    /// Whether a size is larger than all measured ones, so that its run times are estimates.
     pub fn is_beyond(&self, size: u64) -> bool {
         size > self.largest()
     }
 
-    /// How many times as much device time a row of `size` takes as one of `than`, in the batches that
-    /// suit each best.
+    /// The ratio of the device time of a row of `size` to that of a row of `than`, each in the batches that suit it
+    /// best.
     pub fn share(&self, size: u64, than: u64) -> f64 {
         let least = |size| {
             let rows = 1..=self.measured_rows();
@@ -138,8 +136,7 @@ impl Surface {
             .map_or(1, |(_, table)| table.measured_rows())
     }
 
-    /// The largest size of the bucket that begins with `from`, which was measured or lies between
-    /// measured ones.
+    /// The largest size of the bucket that begins with `from`, which was measured or lies between measured sizes.
     fn end_of_bucket(&self, from: u64, max_rows: u32) -> u64 {
         let most = self.of(max_rows, from) as f64 * BUCKET;
         let fits = |size: u64| self.of(max_rows, size) as f64 <= most;
@@ -165,6 +162,6 @@ fn power(sizes: &[(u64, LatencyTable)]) -> f64 {
     };
     let times = longer.of(1) as f64 / shorter.of(1) as f64;
     let power = times.ln() / (*above as f64 / (*below).max(1) as f64).ln();
-    // Not a number where both are of size 0 or 1.
+    // Not a number if both sizes are 0 or 1.
     power.clamp(1.0, POWER_MOST).max(1.0)
 }

@@ -1,61 +1,63 @@
-//! What surrounds the engines on a machine, learnt from how busy its cores are and what was answered meanwhile.
+//! The cost of what surrounds the engines on a machine, learnt from how busy its cores are and what was answered in
+//! that time.
 //!
-//! An engine's profile says nothing of reading a query, queueing it, copying its tensors and composing its answer. For
-//! a small model that is nearly all that a machine does. Before anything was seen it is what
-//! [`sextant_types::surroundings`] states for a query, a row and a byte, which is rather too much. Each window then
-//! says how long the cores were busy for what was answered in it, without the time of the engines by their profiles
-//! and without what the process does when nobody asks. The learnt factor is the sum of those times over the sum of
-//! the stated ones, with [`PRIOR_S`] of stated time as if it had been seen to be right, and old windows fading by
-//! what came since. A process may do other work, such as a registration: no window counts for more than [`MOST`] times
-//! what is known, and no more than [`MOST_IDLE`] cores count as what it does when nobody asks.
+//! An engine's profile does not include reading a query, queueing it, copying its tensors and composing its answer. For
+//! a small model that is nearly all the work of a machine. Before any observation the cost is what
+//! [`sextant_types::surroundings`] states for a query, a row and a byte, which is rather too high. Each window then
+//! says how long the cores were busy for what was answered in it, without the time of the engines by their profiles and
+//! without what the process does when it is idle. The learnt factor is the sum of those times over the sum of the
+//! stated ones. [`PRIOR_S`] of stated time counts as if it had been observed to be right, and old windows fade as new
+//! ones come. A process may do other work, such as a registration. Therefore no window counts for more than [`MOST`]
+//! times what is known, and no more than [`MOST_IDLE`] cores count as idle work.
 //!
-//! At a small load a window says little of a large one: caches are colder, locks are free. So the factor promises no
-//! more than [`MARGIN`] times the most that was seen in one window, or what was stated, whichever is more.
+//! A window at a small load says little about a large load: caches are colder, and locks are free. The factor therefore
+//! promises no more than the larger of what was stated and [`MARGIN`] times the highest load that was observed in one
+//! window.
 
 use sextant_types::Surroundings;
 
-/// Stated time that counts as seen before anything was, s of a core.
+/// The stated time that counts as observed in advance, s of a core.
 const PRIOR_S: f64 = 0.5;
 
-/// What was seen counts half as much after so much stated time of later windows, s of a core.
+/// Observations count half as much after this much stated time of later windows, s of a core.
 const HALF_S: f64 = 60.0;
 
-/// How many times the most that was seen is promised.
+/// The multiple of the highest observed load that is promised.
 pub const MARGIN: f64 = 4.0;
 
-/// Weight of a window without queries in what the process does when nobody asks.
+/// The weight of a window without queries in the estimate of the idle work.
 const IDLE_WEIGHT: f64 = 0.2;
 
-/// How many times what is known one window counts for at most.
+/// The most that one window counts for, as a multiple of what is known.
 const MOST: f64 = 4.0;
 
-/// Cores that a process keeps busy when nobody asks, at most.
+/// The most cores that a process is assumed to keep busy when it is idle.
 const MOST_IDLE: f64 = 0.1;
 
-/// The least factor: even an empty query takes some time.
+/// The least factor, because even an empty query takes some time.
 const LEAST: f64 = 0.01;
 
-/// What was seen of a process in one window.
+/// The observation of a process in one window.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct ProcessSample {
     /// Length of the window, s.
     pub wall_s: f64,
     /// Time that the process kept cores busy, s of a core.
     pub cpu_s: f64,
-    /// Time of these cores that its engines took by their profiles, s of a core.
+    /// The part of it that its engines took by their profiles, s of a core.
     pub engine_s: f64,
-    /// Time that is stated for what was answered ([`sextant_types::Amounts::core_s`]), s of a core.
+    /// The stated time for what was answered ([`sextant_types::Amounts::core_s`]), s of a core.
     pub stated_s: f64,
 }
 
-/// What was seen of a process so far.
+/// The observations of a process so far.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct ProcessHistory {
     stated_s: f64,
     spent_s: f64,
-    /// The most stated time in a second of one window, cores.
+    /// The most stated time per second in one window, cores.
     peak: f64,
-    /// Cores that are busy when nobody asks.
+    /// Cores that are busy when the process is idle.
     idle: f64,
 }
 
@@ -81,7 +83,7 @@ impl ProcessHistory {
         self.peak = self.peak.max(seen.stated_s / seen.wall_s);
     }
 
-    /// How many times as long as stated it takes on a process that may use so many cores.
+    /// The ratio of the real to the stated time, on a process that may use this many cores.
     pub fn factor(&self, cores: f64) -> f64 {
         let promised = (cores / (MARGIN * self.peak)).min(1.0);
         self.learnt().max(promised).max(LEAST)
@@ -91,7 +93,7 @@ impl ProcessHistory {
         (PRIOR_S + self.spent_s) / (PRIOR_S + self.stated_s)
     }
 
-    /// The same of one of `workers` that share the process.
+    /// The surroundings of one of `workers` that share the process.
     pub fn of_worker(&self, cores: f64, (workers, shared): (u32, bool)) -> Surroundings {
         Surroundings {
             cores: (cores / f64::from(workers.max(1))).max(1e-3),

@@ -4,15 +4,15 @@ use sextant_schedule::{LatencyTable, Nanos};
 
 use super::{BySize, InvalidProfile, Measurement, Method, by_size, fit, median};
 
-/// The table up to `max_rows` (or the largest measured size): the median of each size, pooled with
-/// its neighbours where a larger batch seems faster, straight between sizes, and along the fitted
-/// line outside of what was measured.
+/// The table up to `max_rows` (or the largest measured size). It uses the median of each size,
+/// pooled with its neighbours if a larger batch seems faster, straight lines between sizes, and the
+/// fitted line outside the measured range.
 ///
-/// A single measured size says nothing of a slope; then smaller batches are taken to cost as much
-/// and larger ones in proportion, so that the table never promises too much.
+/// A single measured size does not determine a slope. Smaller batches are then assumed to cost as
+/// much and larger ones in proportion, so that the table never promises too much.
 ///
 /// # Errors
-/// When there is no measurement, or one is without rows or time.
+/// If there is no measurement, or one has no rows or no time.
 pub fn table_of(points: &[Measurement], max_rows: u32) -> Result<LatencyTable, InvalidProfile> {
     let sizes = by_size(points)?;
     let (first, last) = (sizes[0].0, sizes[sizes.len() - 1].0);
@@ -42,7 +42,7 @@ pub fn table_of(points: &[Measurement], max_rows: u32) -> Result<LatencyTable, I
 }
 
 /// The non-decreasing values that are nearest to the medians (pool adjacent violators, weighted by
-/// the number of runs): a running maximum would let one slow size raise all larger ones.
+/// the number of runs). With a running maximum one slow size would raise all larger ones.
 fn monotone(sizes: &BySize) -> Vec<(u32, f64)> {
     let mut blocks: Vec<(f64, f64, usize)> = Vec::new();
     for (_, times) in sizes {

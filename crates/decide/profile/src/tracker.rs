@@ -1,16 +1,15 @@
-//! Ours: a quantile of the run time that follows the device and keeps outliers out.
+//! Our estimate: a quantile of the run time that follows the device and excludes outliers.
 //!
-//! A run of `rows` rows is compared with the profile in logarithms, so that everything below is a
+//! A run of `rows` rows is compared with the profile in logarithms, so that every term below is a
 //! factor: `ln(measured / profile) = common + size + residual`. *common* is one slow-down for all
 //! sizes of the variant, *size* corrects a profile that is wrong for one size, and the quantile of
-//! the last residuals is the margin. A run far outside of the residuals is put in quarantine:
-//! counted, and used for nothing until enough of the following runs agree with it. If runs of
-//! several sizes agree, or no other size contradicts, the device has changed and *common* jumps; if
-//! only one size is off while others are as ever, that size's correction jumps. A single outlier
-//! therefore changes no estimate at all, and a true shift is followed after [`CONFIRM`] runs of
-//! whatever sizes.
+//! the last residuals is the margin. A run far outside the residuals is quarantined: it is counted,
+//! and used for nothing until enough of the following runs agree with it. If runs of several sizes
+//! agree, or no other size contradicts, the device has changed and *common* jumps. If only one size
+//! is off while others are unchanged, that size's correction jumps. A single outlier therefore
+//! changes no estimate at all, and a real shift is followed after [`CONFIRM`] runs of any sizes.
 //!
-//! A run costs a constant number of steps: the residuals are at most [`RESIDUALS`].
+//! A run costs a constant number of steps, because there are at most [`RESIDUALS`] residuals.
 
 use sextant_schedule::{LatencyTable, Nanos};
 
@@ -20,32 +19,33 @@ use super::quantile;
 const RESIDUALS: usize = 64;
 /// Runs that may confirm a shift.
 const RECENT: usize = 6;
-/// Of these, how many have to.
+/// The number of them that must confirm it.
 const CONFIRM: usize = 4;
-/// Share of a residual by which the common factor follows.
+/// The share of a residual by which the common factor follows.
 const COMMON_GAIN: f64 = 1.0 / 8.0;
-/// Share of a residual by which its size's correction follows: slower, as most drift is common.
+/// The share of a residual by which its size's correction follows. It is lower, because most drift
+/// is common.
 const SIZE_GAIN: f64 = 1.0 / 32.0;
-/// Typical residual before any is known, and of a noiseless device.
+/// The typical residual before any is known, and of a device without noise.
 const SPREAD_AT_FIRST: f64 = 0.02;
 const SPREAD_LEAST: f64 = 0.002;
-/// Largest factor that is followed, as a logarithm: e^10 is 22,000.
+/// The largest factor that is followed, as a logarithm: e^10 is 22,000.
 const FACTOR_MOST: f64 = 10.0;
 
 /// How a [`Tracker`] estimates.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TrackerOptions {
-    /// Share of runs that should end within the estimate, 0.5 to 1.
+    /// The share of runs that should end within the estimate, 0.5 to 1.
     pub quantile: f64,
-    /// Typical residuals from which a run is suspicious.
+    /// The multiple of the typical residual from which a run is suspicious.
     pub outlier_spreads: f64,
     /// A run closer to the estimate than this share is never suspicious.
     pub outlier_share: f64,
-    /// Change of an estimate, as a share, from which [`Tracker::table`] gives a new table.
+    /// The change of an estimate, as a share, from which [`Tracker::table`] gives a new table.
     pub table_share: f64,
 }
 
-/// Follows one variant on one device, or on devices that are alike.
+/// Follows one variant on one device, or on several devices that are alike.
 #[derive(Debug, Clone)]
 pub struct Tracker {
     options: TrackerOptions,
@@ -58,7 +58,7 @@ pub struct Tracker {
     recent: [Option<RecentRun>; RECENT],
     next_recent: usize,
     quarantined: u64,
-    /// `common` and margin in the last table.
+    /// `common` plus margin in the last table.
     published: f64,
     sizes_changed: bool,
 }
@@ -67,15 +67,15 @@ pub struct Tracker {
 struct Size {
     /// Logarithm of the correction.
     factor: f64,
-    /// The same in the last table.
+    /// The logarithm in the last table.
     published: f64,
-    /// Suspicious runs in a row, all slow or all fast.
+    /// Consecutive suspicious runs, all slow or all fast.
     streak: u8,
-    /// The one of them nearest to the estimate.
+    /// The suspicious run that is nearest to the estimate.
     nearest: f64,
 }
 
-/// A run and how it compared.
+/// A run and how it compared with the profile.
 #[derive(Debug, Clone, Copy)]
 struct RecentRun {
     rows: u32,
@@ -89,7 +89,7 @@ struct Residuals {
     ring: Vec<f64>,
     next: usize,
     sorted: Vec<f64>,
-    /// Average of their distance from zero.
+    /// The average of their distance from zero.
     spread: f64,
 }
 
@@ -109,7 +109,7 @@ impl Default for TrackerOptions {
 // === impl Tracker ===
 
 impl Tracker {
-    /// Starts from a profile.
+    /// Starts with a profile.
     pub fn new(profile: LatencyTable, options: TrackerOptions) -> Self {
         let sizes = vec![Size::default(); profile.measured_rows() as usize];
         let residuals = Residuals {
@@ -130,7 +130,7 @@ impl Tracker {
         }
     }
 
-    /// A run of `rows` rows took `nanos` ns.
+    /// Takes in a run of `rows` rows that took `nanos` ns.
     pub fn observe(&mut self, rows: u32, nanos: Nanos) {
         let rows = rows.max(1);
         let profile = self.base.of(rows) as f64;
@@ -160,19 +160,19 @@ impl Tracker {
         nanos.max(1)
     }
 
-    /// The middle of the run time now, as a multiple of the profile's.
+    /// The middle of the present run times, as a multiple of the profile's.
     pub fn drift(&self) -> f64 {
         self.common.exp()
     }
 
-    /// Runs that were put in quarantine, confirmed later or not.
+    /// The number of runs that were quarantined, whether confirmed later or not.
     pub fn quarantined(&self) -> u64 {
         self.quarantined
     }
 
     /// A table of the estimates if one has changed by more than the options' share since the last
-    /// table, or since the profile. Never decreasing: a size that seems faster than a smaller one
-    /// gets the smaller one's time.
+    /// table, or since the profile. The table never decreases: a size that seems faster than a
+    /// smaller one gets the smaller one's time.
     pub fn table(&mut self) -> Option<LatencyTable> {
         let level = self.common + self.margin();
         let share = self.options.table_share.max(0.0).ln_1p();
@@ -193,14 +193,14 @@ impl Tracker {
         size.copied().unwrap_or_default()
     }
 
-    /// From which distance a run is suspicious.
+    /// The distance from which a run is suspicious.
     fn tolerance(&self) -> f64 {
         let share = self.options.outlier_share.max(0.0).ln_1p();
         (self.options.outlier_spreads * self.residuals.spread).max(share)
     }
 
-    /// What is added to the middle: the quantile of the residuals, and while they are few, what
-    /// their spread suggests.
+    /// The margin above the middle: the quantile of the residuals, or while there are few, an
+    /// estimate from their spread.
     fn margin(&self) -> f64 {
         let known = self.residuals.quantile(self.options.quantile);
         let count = self.residuals.sorted.len();
@@ -252,8 +252,8 @@ impl Tracker {
         }
     }
 
-    /// The shift that enough of the recent runs agree on: their median. One size alone is not
-    /// believed while another has just run as expected.
+    /// The shift on which enough of the recent runs agree: their median. A single size is not
+    /// trusted while another one has just run as expected.
     fn common_shift(&self, slower: bool) -> Option<f64> {
         let recent = || self.recent.iter().flatten();
         let agrees = |run: &&RecentRun| run.suspicious && (run.residual > 0.0) == slower;

@@ -1,12 +1,11 @@
-//! How many replicas each application has of a number of processors that all of them share.
+//! The number of replicas of each application on a number of processors that all applications share.
 //!
-//! Entry points: [`Autoscaler::decide`] over an [`Observation`] of each application, by a [`Policy`] by
-//! name. A policy says how many replicas it wants; whoever carries that out knows what is there and how
-//! long it takes.
+//! Entry points: [`Autoscaler::decide`] over an [`Observation`] of each application, by a [`Policy`] by name. A policy
+//! says how many replicas it wants. The caller carries that out and knows what is there and how long it takes.
 //!
-//! The rules of others follow the autoscaling experiment of Faro (EuroSys 2025), whose results are
-//! public: [`FairShare`], [`Aiad`], [`Oneshot`] and [`Mark`]; or the documentation of autoscalers in
-//! use: [`Hpa`], [`Kpa`] and [`KedaQueue`].
+//! The published rules follow the autoscaling experiment of Faro (EuroSys 2025), whose results are public:
+//! [`FairShare`], [`Aiad`], [`Oneshot`] and [`Mark`]; or the documentation of autoscalers in use: [`Hpa`], [`Kpa`] and
+//! [`KedaQueue`].
 
 pub(crate) mod forecast;
 mod hpa;
@@ -30,78 +29,78 @@ use sextant_types::named;
 /// Seconds between two decisions.
 pub const TICK_S: u32 = 10;
 
-/// What an autoscaler knows before anything happens.
+/// The facts that an autoscaler knows in advance.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Setting {
-    /// Processors that the replicas of all applications share; each takes one.
+    /// Processors that the replicas of all applications share. Each replica takes one.
     pub processors: u32,
-    /// Most milliseconds that an answer may take.
+    /// The most milliseconds that an answer may take.
     pub target_ms: f64,
     /// How long a replica runs one request, as profiled.
     pub service: Service,
 }
 
-/// What was seen of one application.
+/// The observation of one application.
 #[derive(Debug, Clone, Copy)]
 pub struct Observation<'a> {
-    /// Replicas that were asked for last.
+    /// The number of replicas that was desired last.
     pub desired: u32,
-    /// Replicas that serve.
+    /// The number of replicas that serve.
     pub running: u32,
-    /// Whether what was asked for last is still being carried out: what is asked for now is refused.
+    /// Whether the last change is still being carried out. Another change is refused until it is done.
     pub busy: bool,
-    /// Mean time from arrival to end of the requests that ended in the last 30 s, those that were
-    /// refused included, ms; 0 where none did.
+    /// Mean time from arrival to end of the requests that ended in the last 30 s, including refused ones, ms; 0 if none
+    /// ended.
     pub mean_latency_ms: f64,
-    /// Requests that have come in each tick from the beginning on, oldest first.
+    /// The number of requests that arrived in each tick from the beginning on, oldest first.
     pub arrivals: &'a [u32],
-    /// Requests inside, from arrival to end, as a mean over each tick from the beginning on, oldest first.
+    /// The mean number of requests between arrival and end, over each tick from the beginning on, oldest first.
     pub concurrency: &'a [f64],
-    /// Requests in queues now: accepted, and run by no replica yet.
+    /// The number of requests in queues now: accepted, and not yet run by a replica.
     pub waiting: u32,
 }
 
-/// A change that is desired.
+/// A desired change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Change {
     /// The application.
     pub job: usize,
-    /// How many replicas it shall have.
+    /// The number of replicas that it shall have.
     pub target: u32,
-    /// Ticks at which it is tried while it cannot be carried out.
+    /// For how many ticks the change is tried while it cannot be carried out.
     pub trials: u8,
 }
 
-/// A policy at work.
+/// A policy in operation.
 pub trait Autoscaler: std::fmt::Debug + Send {
-    /// Replicas of each of so many applications before anything has happened, at least one.
+    /// The initial number of replicas of each of this many applications, at least one.
     fn initial(&self, _jobs: usize) -> u32 {
         1
     }
 
-    /// What is desired at `now_s`, a multiple of [`TICK_S`].
+    /// The desired changes at `now_s`, a multiple of [`TICK_S`].
     fn decide(&mut self, now_s: u32, jobs: &[Observation<'_>]) -> Vec<Change>;
 }
 
 named! {
     /// Autoscalers by name.
     Policy,
-    /// There is no autoscaler of that name.
+    /// There is no autoscaler with that name.
     UnknownPolicy of "autoscaler",
-    /// Ours.
+    /// Our policy.
     #[default]
     Sextant = "sextant",
-    /// As many for each, once and for all.
+    /// The same number for each application, fixed.
     FairShare = "fair-share",
-    /// In proportion to the latency, as Faro's authors have the Horizontal Pod Autoscaler of Kubernetes.
+    /// In proportion to the latency, as Faro's authors implement the Horizontal Pod Autoscaler of Kubernetes.
     Oneshot = "oneshot",
-    /// One more or one less.
+    /// One more or one fewer.
     Aiad = "aiad",
-    /// By the largest of the last rates, job by job (MArk, Cocktail, Barista).
+    /// By the largest of the recent rates, job by job (MArk, Cocktail, Barista).
     Mark = "mark",
     /// In proportion to the load (Kubernetes' Horizontal Pod Autoscaler, as documented).
     Hpa = "hpa",
-    /// By the requests inside (Knative's Pod Autoscaler, as documented).
+    /// By the number of concurrent requests (Knative's Pod Autoscaler, as documented).
     Kpa = "kpa",
     /// By the length of the queue (KEDA, as documented).
     KedaQueue = "keda-queue",
@@ -110,7 +109,7 @@ named! {
 // === impl Policy ===
 
 impl Policy {
-    /// One at work.
+    /// Makes an autoscaler of this policy.
     pub fn build(self, setting: &Setting) -> Box<dyn Autoscaler> {
         match self {
             Self::Sextant => Box::new(Sextant::new(setting)),

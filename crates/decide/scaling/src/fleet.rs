@@ -1,17 +1,16 @@
-//! What measured load says about the number of devices, and which of them leave first.
+//! How measured load corrects the number of devices, and which devices leave first.
 //!
-//! A plan rests on profiles. Where they are wrong, what was measured corrects it: it says how many
-//! devices there must be at least.
+//! A plan rests on profiles. If they are wrong, measurements correct the plan: they give the least number of devices.
 //!
-//! - INFaaS (section 4.3) adds a device of a type when more than 80 % of it are busy, when variants are
-//!   interfered on all of its devices, or when instances are overloaded on more than 80 % of them.
-//! - Symphony (section 4.4) trusts the *bad rate* `r`, the share of queries that were refused for want of
-//!   time or answered too late: `N r / (1 - r)` devices more.
+//! - INFaaS (section 4.3) adds a device of a type when more than 80 % of it are busy, when variants are interfered on
+//!   all of its devices, or when instances are overloaded on more than 80 % of them.
+//! - Symphony (section 4.4) uses the *bad rate* `r`, the share of queries that were refused for lack of time or
+//!   answered too late: `N r / (1 - r)` devices more.
 //!
-//! Ours takes Symphony's signal and the states of instances. A device that something else slows down counts as half of
-//! one: a plan that needs it has half a device more for each. That devices are busy says little where an idle device
-//! starts a lone query at once: at a tenth of what full batches could carry it is busy already. So overloaded
-//! instances ask for one more device where the plan, too, has the devices busy for half of their time.
+//! Our policy uses Symphony's signal and the states of instances. A device that something else slows down counts as
+//! half a device: a plan that needs it has half a device more for each. Busy devices say little, because an idle device
+//! starts a lone query at once, so a device is busy already at a tenth of what full batches could carry. Overloaded
+//! instances therefore ask for one more device only if the plan, too, has the devices busy for half of their time.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -19,29 +18,29 @@ use sextant_types::index::{KindIx, VariantIx};
 
 use super::{Choice, Plan, Problem, demand::Forecast};
 
-/// How long a device is kept that desired variants depend on, before it leaves all the same.
+/// How long a device on which desired variants depend is kept, before it leaves in any case.
 pub const LONGEST_STAY: Duration = Duration::from_secs(120);
 
-/// Share of busy time or overloaded devices beyond which INFaaS adds one.
+/// The share of busy time or of overloaded devices above which INFaaS adds a device.
 const FULL: f64 = 0.8;
 
-/// Share of a device that is left where something else slows it down: instances begin to count as interfered where runs
+/// The share of a device that remains if something else slows it down: instances begin to count as interfered when runs
 /// take twice as long.
 const LEFT: f64 = 0.5;
 
-/// Share of their time for which a plan has devices busy from which on overloaded instances say something.
+/// The share of their time for which a plan must have devices busy before overloaded instances count.
 const BUSY: f64 = 0.5;
 
-/// Bad rates below are no sign that devices are missing.
+/// Lower bad rates do not show that devices are missing.
 pub const BAD: f64 = 0.01;
 
-/// Fewer queries than this are no share.
+/// With fewer queries than this no share is computed.
 const ENOUGH: f64 = 10.0;
 
-/// Bad rates beyond count as this: what is offered then says little about what would be.
+/// Higher bad rates count as this one, because the offered load then says little about what it would be.
 pub const MOST_BAD: f64 = 0.75;
 
-/// What was measured of the devices of one type.
+/// The measurements of the devices of one type.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Measurement {
     /// Devices that are up.
@@ -52,12 +51,12 @@ pub struct Measurement {
     pub interfered: u32,
     /// Devices on which an instance is overloaded.
     pub overloaded: u32,
-    /// Share of the queries for them that were late or refused for want of time, 0 to 1. A [`super::Scaler`]
-    /// finds it from the outlooks of its input.
+    /// The share of the queries for them that were late or refused for lack of time, 0 to 1. A [`super::Scaler`]
+    /// computes it from the outlooks of its input.
     pub bad_share: f64,
 }
 
-/// Why there must be more devices than a plan has.
+/// Why more devices are needed than a plan has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Trigger {
     /// They are busy.
@@ -79,7 +78,7 @@ pub struct RemovableDevice {
     pub holds: Vec<VariantIx>,
     /// When it started, ms.
     pub since_ms: u64,
-    /// Whether it is being emptied.
+    /// Whether it is already being emptied.
     pub emptying: bool,
 }
 
@@ -88,15 +87,15 @@ pub struct RemovableDevice {
 pub struct Leaver {
     /// Its position among those that may leave.
     pub at: usize,
-    /// Desired variants that would be loaded nowhere without it: they have to move to a device that
-    /// stays before it may go.
+    /// Desired variants that would be loaded nowhere without it. They must move to a device that stays before it may
+    /// leave.
     pub alone: Vec<VariantIx>,
 }
 
 // === impl Measurement ===
 
 impl Measurement {
-    /// Fewest devices by INFaaS's three triggers.
+    /// The least number of devices by INFaaS's three triggers.
     pub fn infaas(&self) -> (u32, Option<Trigger>) {
         let more = self.devices.saturating_add(1);
         let trigger = match self.devices {
@@ -111,7 +110,7 @@ impl Measurement {
         (trigger.map_or(0, |_| more), trigger)
     }
 
-    /// Fewest devices by the bad rate.
+    /// The least number of devices by the bad rate.
     pub fn sextant(&self) -> (u32, Option<Trigger>) {
         if self.devices > 0 && self.bad_share > BAD {
             let more = lacking(self.devices, self.bad_share);
@@ -120,13 +119,14 @@ impl Measurement {
         (0, None)
     }
 
-    /// Fewest devices by the states of instances, beside a plan for so many devices of which it keeps so many busy.
+    /// The least number of devices by the states of instances, for a plan of `planned` devices of which it keeps `busy`
+    /// busy.
     pub fn by_states(&self, planned: u32, busy: f64) -> (u32, Option<Trigger>) {
         let count = f64::from(self.devices);
         if self.devices > 0 && f64::from(self.overloaded) > FULL * count && busy >= BUSY * count {
             return (self.devices.saturating_add(1), Some(Trigger::Overloaded));
         }
-        // What is not asked for needs no device that nothing slows down.
+        // A type without demand needs no replacement for devices that are slowed down.
         if self.interfered > 0 && busy > 0.0 {
             let lost = (f64::from(self.interfered) * (1.0 - LEFT)).ceil() as u32;
             return (planned.saturating_add(lost), Some(Trigger::Interfered));
@@ -149,21 +149,20 @@ impl Trigger {
     }
 }
 
-/// Devices that so many lack by the share of their queries that was late or refused (Symphony, section 4.4):
-/// `N r / (1 - r)`, rounded up.
+/// The number of devices that are missing, by the share of the queries that were late or refused (Symphony, section
+/// 4.4): `N r / (1 - r)`, rounded up.
 pub fn lacking(devices: u32, bad_share: f64) -> u32 {
     let bad = bad_share.clamp(0.0, MOST_BAD);
     // The cast saturates.
     (f64::from(devices) * bad / (1.0 - bad)).ceil() as u32
 }
 
-/// By type of device, in the problem's order: the bad share of the queries that its devices answer, 0 where
-/// too few came to say.
+/// By type of device, in the problem's order: the bad share of the queries that its devices answer; 0 if too few came.
 ///
-/// `here` is the plan for the `up` devices of each type that are up: by it a need's queries are dealt to the
-/// types. So queries that are refused because a cheap type is full do not ask for more of a dear one. A need
-/// that nothing answers counts for the type on which its queries cost least, among those that are up if any
-/// is.
+/// `here` is the plan for the `up` devices of each type that are up. It determines how a need's queries are divided
+/// among the types, so that queries that are refused because a cheap type is full do not ask for more devices of an
+/// expensive one. A need that nothing answers counts for the type on which its queries cost least, among the types that
+/// are up if any is.
 pub fn bad_shares(problem: &Problem, outlooks: &[Forecast], here: &Plan, up: &[u32]) -> Vec<f64> {
     let mut counted = vec![(0.0, 0.0); problem.devices.len()];
     for (at, forecast) in outlooks.iter().enumerate() {
@@ -191,7 +190,7 @@ pub fn bad_shares(problem: &Problem, outlooks: &[Forecast], here: &Plan, up: &[u
         .collect()
 }
 
-/// The type on which the queries of a need cost least, of those that are up if any is.
+/// The type on which the queries of a need cost least, among the types that are up if any is.
 fn cheapest(problem: &Problem, need: usize, up: &[u32]) -> Option<KindIx> {
     let rank = |choice: &Choice| {
         let device = choice.kind();
@@ -207,9 +206,9 @@ fn cheapest(problem: &Problem, need: usize, up: &[u32]) -> Option<KindIx> {
     least.map(|choice| choice.device)
 }
 
-/// Those that leave, `surplus` of them, in this order: devices on which nothing depends, those that are
-/// being emptied, those on which least depends, the least busy, the latest. `copies` says on how many
-/// devices that stay each desired variant is loaded, these included.
+/// The `surplus` devices that leave, in this order: devices on which nothing depends, devices that are already being
+/// emptied, devices on which least depends, the least busy, the latest. `copies` says on how many of the devices that
+/// stay, including these, each desired variant is loaded.
 pub fn leaving(
     devices: &[RemovableDevice],
     copies: &BTreeMap<VariantIx, u32>,

@@ -1,10 +1,10 @@
 //! The greedy heuristic of INFaaS (section 4.2), as printed.
 //!
-//! Once a second, for each need: where the capacity of what runs is below `slack` times what is asked
-//! for, *replicate* (more instances of a running variant) is compared with *upgrade* (another variant
-//! that answers more, in place of what runs) by the cost of the [integer program](super::instances), and
-//! the cheaper is taken. Else, where one instance fewer or a cheaper variant carries the load, that is
-//! done after as many seconds in a row as the variant takes to load.
+//! Once a second, for each need: if the capacity of the running instances is below `slack` times the demand,
+//! *replicate* (more instances of a running variant) is compared with *upgrade* (another variant that answers more, in
+//! place of the running ones) by the cost of the [integer program](super::instances), and the cheaper is taken.
+//! Otherwise, if one instance fewer or a cheaper variant carries the load, that change is made once it has been
+//! possible for as many seconds in a row as the variant takes to load.
 
 use std::collections::BTreeMap;
 
@@ -15,26 +15,26 @@ use super::{
     instances::{Weights, price, serve},
 };
 
-/// The heuristic and what it waits for.
+/// The heuristic, and the changes that it waits for.
 #[derive(Debug, Clone, Default)]
 pub struct Infaas {
     weights: Weights,
-    /// By variant and type: seconds in a row in which it could have been removed or replaced.
+    /// By variant and type: the seconds in a row in which it could have been removed or replaced.
     waited: BTreeMap<(VariantIx, KindIx), u32>,
 }
 
-/// A change of instances and what it costs.
+/// A change of instances and its cost.
 struct Change {
-    /// Positions of choices, and how many of each there are then.
+    /// Positions of choices, and the number of instances of each after the change.
     instances: Vec<(usize, u32)>,
-    /// By the cost of the program, US dollars an hour.
+    /// The cost by the program, US dollars an hour.
     cost: f64,
-    /// The choice whose loading time a change down waits for.
+    /// The choice whose load time a change down waits for.
     waits_for: usize,
 }
 
 impl Infaas {
-    /// Before anything has happened.
+    /// Makes the heuristic without history.
     pub fn new(weights: Weights) -> Self {
         Self {
             weights,
@@ -42,7 +42,7 @@ impl Infaas {
         }
     }
 
-    /// What should run in the next second, from what runs.
+    /// The instances that should run in the next second, given those that run now.
     pub fn plan(&mut self, problem: &Problem) -> Plan {
         let mut instances: Vec<u32> = problem.choices.iter().map(|it| it.running).collect();
         let mut still = BTreeMap::new();
@@ -61,7 +61,7 @@ impl Infaas {
         serve(problem, instances, self.weights.slack)
     }
 
-    /// The cheaper of replicating and upgrading; `None` where neither finds room.
+    /// The cheaper of replicating and upgrading; `None` if there is room for neither.
     fn up(&self, problem: &Problem, need: usize, instances: &[u32]) -> Option<Change> {
         let asked = problem.needs[need].rps * self.weights.slack;
         let missing = asked - capacity(problem, need, instances);
@@ -102,7 +102,7 @@ impl Infaas {
         fit.min_by(|a, b| a.cost.total_cmp(&b.cost))
     }
 
-    /// The change that saves most, once it has been possible for long enough.
+    /// The change that saves most and has been possible for long enough.
     fn down(
         &self,
         problem: &Problem,
@@ -161,7 +161,7 @@ impl Infaas {
     }
 }
 
-/// Queries a second that instances can answer.
+/// Queries a second that the instances can answer.
 fn capacity(problem: &Problem, need: usize, instances: &[u32]) -> f64 {
     let choices = problem.choices_of(need);
     choices
@@ -169,12 +169,12 @@ fn capacity(problem: &Problem, need: usize, instances: &[u32]) -> f64 {
         .sum()
 }
 
-/// Instances that answer so much.
+/// The number of instances that answer this rate.
 fn count(rps: f64, each: f64) -> u32 {
     (rps / each - 1e-9).ceil().clamp(1.0, 1e6) as u32
 }
 
-/// Whether devices have memory for changed instances.
+/// Whether devices have memory for the changed instances.
 fn fits(problem: &Problem, instances: &[u32], changed: &[(usize, u32)]) -> bool {
     let mut used = vec![0.0; problem.devices.len()];
     for (at, choice) in problem.choices.iter().enumerate() {

@@ -1,7 +1,7 @@
 //! The integer program of INFaaS (section 4.2), solved exactly.
 //!
-//! An instance of a choice answers `rps` queries a second, occupies `memory_share` of a device of its
-//! type and is paid for that share:
+//! An instance of a choice answers `rps` queries a second, occupies `memory_share` of a device of its type, and costs
+//! that share of the device's price:
 //!
 //! ```text
 //! minimise  sum_c C_c (N_c + lambda T_c max(N_c - running_c, 0))       C_c = price * memory share
@@ -10,12 +10,12 @@
 //! (4)  N_c whole, at least 0
 //! ```
 //!
-//! (2), that an answer comes in time, is part of what a choice is. Only (3) joins one need with another,
-//! and there are few types of devices. So (3) is priced (Lagrange): given a price for the memory of each
-//! type, every need has a cheapest cover of its own, which a small search finds; the prices that make
-//! the sum greatest bound the optimum from below. What of each need's covers could be in a better
-//! answer than the best one known follows from the bound, and few are left to be joined. A branch and
-//! bound over all variables at once does not end within a minute for 100 needs of 8 choices.
+//! Constraint (2), that an answer comes in time, is part of the definition of a choice. Only (3) joins one need with
+//! another, and there are few types of devices, so (3) is priced (Lagrange). Given a price for the memory of each type,
+//! every need has a cheapest cover of its own, which a small search finds. The prices that maximise the sum bound the
+//! optimum from below. The bound determines which covers of each need could be part of a better answer than the best
+//! one known. Few are left, and these are joined. A branch and bound over all variables at once does not end within a
+//! minute for 100 needs of 8 choices.
 
 mod cover;
 mod join;
@@ -23,12 +23,12 @@ mod join;
 use self::{cover::Covers, join::JointCover};
 use super::{Plan, Problem};
 
-/// What the program leaves open.
+/// The parameters that the program leaves open.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Weights {
-    /// Capacity beside what is asked for; INFaaS's slack threshold.
+    /// Capacity relative to the demand; INFaaS's slack threshold.
     pub slack: f64,
-    /// `lambda`, what a second of loading counts, 1/s: large where load is hard to foresee.
+    /// `lambda`, the weight of a second of loading, 1/s. It is large if load is hard to forecast.
     pub load_per_s: f64,
     /// Steps of the search, over all needs.
     pub steps: u64,
@@ -44,7 +44,7 @@ impl Default for Weights {
     }
 }
 
-/// The cheapest instances; `None` where there is not room for enough.
+/// The cheapest instances; `None` if there is not room for enough.
 pub fn plan(problem: &Problem, weights: Weights) -> Option<Plan> {
     let covers: Option<Vec<Covers>> = (0..problem.needs.len())
         .map(|need| Covers::new(problem, need, weights))
@@ -63,8 +63,8 @@ pub(super) fn price(problem: &Problem, choice: &super::Choice) -> f64 {
     problem.devices[choice.kind()].price_per_hour_usd * choice.memory_share
 }
 
-/// What instances serve and cost: a need's queries are dealt to them by what each can do. Devices have
-/// memory for the instances, and time for `slack` times what they serve.
+/// What instances serve and cost. A need's queries are divided among them by what each can do. Devices have memory for
+/// the instances, and time for `slack` times what they serve.
 pub(super) fn serve(problem: &Problem, instances: Vec<u32>, slack: f64) -> Plan {
     let mut plan = Plan {
         served_rps: vec![0.0; problem.choices.len()],
@@ -85,7 +85,7 @@ pub(super) fn serve(problem: &Problem, instances: Vec<u32>, slack: f64) -> Plan 
         }
     }
     let mut shares = vec![0.0; problem.devices.len()];
-    // A device answers what it answers, however many instances its memory holds.
+    // A device answers no more because its memory holds more instances.
     let mut busy = vec![0.0; problem.devices.len()];
     let each = problem.choices.iter().zip(&instances);
     for ((choice, count), served) in each.zip(&plan.served_rps) {

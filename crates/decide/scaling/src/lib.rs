@@ -1,25 +1,23 @@
 //! How many devices of each type the fleet should have, and which variants on how many of them.
 //!
-//! A [`Problem`] says what is asked for ([`Need`]), which variants on which type of device can answer it
-//! ([`Choice`]) and what devices cost ([`Device`]). A [`Plan`] answers it. Planners are known by name
-//! ([`Policy`]):
+//! A [`Problem`] says what is demanded ([`Need`]), which variants on which type of device can answer it ([`Choice`])
+//! and what devices cost ([`Device`]). A [`Plan`] answers it. Planners have names ([`Policy`]):
 //!
-//! - [`shared`], ours: a device runs several variants by turns, so it is paid once for all of them.
-//! - [`instances`], the integer program of INFaaS (section 4.2), solved exactly: each instance is paid
-//!   for itself.
-//! - [`Infaas`], the greedy heuristic that INFaaS runs in its place, as printed.
-//! - [`Symphony`], which looks at no plan: more devices where queries are refused, fewer where they are idle.
+//! - [`shared`], our planner: a device runs several variants by turns, so it is paid once for all of them.
+//! - [`instances`], the integer program of INFaaS (section 4.2), solved exactly: each instance is paid for separately.
+//! - [`Infaas`], the greedy heuristic that INFaaS runs in place of the program, as printed.
+//! - [`Symphony`], which uses no plan: more devices if queries are refused, fewer if devices are idle.
 //!
-//! [`tenants`] comes before them: what applications may use, and who goes first.
+//! [`tenants`] is applied before them: what applications may use, and which goes first.
 //!
-//! [`Scaler`] joins all of it: [`demand`] says what to expect of each need, a planner what would be
-//! best, [`fleet`] what measured load says beside the plan and which devices leave first, and [`RecentMaximum`]
-//! when a plan becomes what is desired.
+//! [`Scaler`] joins all of these: [`demand`] forecasts each need, a planner finds the best fleet, [`fleet`] corrects
+//! the plan by measured load and chooses the devices that leave first, and [`RecentMaximum`] decides when a plan
+//! becomes the desired count.
 //!
-//! [`presence`] says since when a machine has been without its worker.
+//! [`presence`] determines since when a machine has been without its worker.
 //!
-//! [`warm`] says which variants should be loaded before anyone asks, [`autoscale`] how many replicas each
-//! application has where all share the same processors.
+//! [`warm`] chooses the variants that should be loaded before anyone asks. [`autoscale`] chooses how many replicas each
+//! application has if all share the same processors.
 //!
 //! **Invariant:** no clock, no async, no lock, no I/O, no logging. Time is an argument, order never
 //! depends on a hash, and the same inputs give the same answer.
@@ -51,25 +49,25 @@ use sextant_types::{
     named,
 };
 
-/// What the fleet may be made of, and what it must do.
+/// The devices that the fleet may have, and the demand that it must answer.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Problem {
-    /// What is asked for.
+    /// The demand.
     pub needs: Vec<Need>,
-    /// How it can be answered.
+    /// The ways to answer it.
     pub choices: Vec<Choice>,
     /// Types of devices.
     pub devices: Vec<Device>,
-    /// Most that all devices together may cost, US dollars an hour; `None` without a bound.
+    /// The most that all devices together may cost, US dollars an hour; `None` without a limit.
     pub budget_per_hour_usd: Option<f64>,
 }
 
-/// Queries of one application with like targets.
+/// Queries of one application with similar targets.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Need {
-    /// How many a second, at least 0.
+    /// The rate, 1/s, at least 0.
     pub rps: f64,
-    /// What leaving one of them unanswered counts beside one of another need, above 0.
+    /// The weight of leaving one of its queries unanswered relative to one of another need, above 0.
     pub weight: f64,
 }
 
@@ -82,7 +80,7 @@ pub struct Choice {
     pub variant: VariantIx,
     /// The type of device, by its position in [`Problem::devices`].
     pub device: KindIx,
-    /// Queries a second that one device answers within the target when it runs nothing else, above 0.
+    /// Queries a second that one device answers within the target if it runs nothing else, above 0.
     pub rps: f64,
     /// Share of one device's memory that it occupies, 0 to 1.
     pub memory_share: f64,
@@ -95,68 +93,67 @@ pub struct Choice {
 /// A type of device.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Device {
-    /// Price of one, US dollars an hour.
+    /// Price of one device, US dollars an hour.
     pub price_per_hour_usd: f64,
-    /// How many there are or are about to be.
+    /// The number of devices that are up or about to be.
     pub now: u32,
-    /// How many there must be.
+    /// The least number of devices.
     pub least: u32,
-    /// How many there may be; at least `least`.
+    /// The greatest number of devices, at least `least`.
     pub most: u32,
-    /// Batches that one runs side by side, at least 1.
+    /// Batches that one device runs side by side, at least 1.
     pub slots: u32,
-    /// Time until a new one is up, s.
+    /// Time until a new device is up, s.
     pub start_s: f64,
 }
 
-/// What should be.
+/// The fleet and the assignment that should be.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Plan {
-    /// By type: how many.
+    /// By type: the number of devices.
     pub devices: Vec<u32>,
-    /// By choice: queries of its need that it answers, 1/s.
+    /// By choice: the queries of its need that it answers, 1/s.
     pub served_rps: Vec<f64>,
     /// By choice: devices on which its variant is loaded.
     pub instances: Vec<u32>,
-    /// By need: queries that nothing answers, 1/s.
+    /// By need: the queries that nothing answers, 1/s.
     pub unserved_rps: Vec<f64>,
     /// Price of all devices, US dollars an hour.
     pub cost_per_hour_usd: f64,
-    /// Whether nothing is cheaper.
+    /// Whether it is optimal.
     pub optimal: bool,
 }
 
-/// What is planned for where a device is kept for the first query after a pause, 1/s.
+/// The rate that is planned for if a device is kept for the first query after a pause, 1/s.
 const KEPT_RPS: f64 = 0.002;
 
-/// What is planned for at least of a rate whose target leaves no time for waiting.
+/// The least share of a rate that is planned for if the target leaves no time for waiting.
 const LEAST_SHARE: f64 = 0.1;
 
 named! {
     /// Planners by name.
     Policy,
-    /// There is no planner of that name.
+    /// There is no planner with that name.
     UnknownPolicy of "scaling policy",
-    /// Ours: devices that variants share by time.
+    /// Our planner: devices that variants share by time.
     #[default]
     Sextant = "sextant",
     /// The integer program of INFaaS, solved exactly.
     Ilp = "ilp",
     /// The greedy heuristic of INFaaS.
     Infaas = "infaas",
-    /// Symphony's advice by refused queries and idle time.
+    /// Symphony's advice from refused queries and idle time.
     Symphony = "symphony",
 }
 
-/// Queries a second that a device answers within a target by running nothing but one variant; `None`
-/// where it does not answer even one in time.
+/// Queries a second that a device answers within a target if it runs only one variant; `None` if it does not answer
+/// even one in time.
 ///
-/// A query that has just missed a batch waits for it to end and runs in the next: batches may take half
-/// the target (Clipper section 4.3, Nexus section 4.1). Where not even a lone query is that quick, they
-/// run alone.
+/// A query that has just missed a batch waits for the batch to end and runs in the next one, so batches may take half
+/// the target (Clipper section 4.3, Nexus section 4.1). If not even a lone query is that quick, queries run alone.
 ///
-/// `run_ms` gives the run time of a batch of so many rows, ms; `most` is the largest batch,
-/// `side_by_side` how many batches a device runs at once.
+/// `run_ms` gives the run time of a batch of a number of rows, ms. `most` is the largest batch. `side_by_side` is the
+/// number of batches that a device runs at once.
 pub fn rate_in_time(
     run_ms: impl Fn(u32) -> f64,
     most: u32,
@@ -173,12 +170,12 @@ pub fn rate_in_time(
     (best.is_finite() && best > 0.0).then_some(best * side_by_side)
 }
 
-/// The same for queries whose targets lie between these two, ms, and that are counted together: as if all had
-/// the strictest, so that a batch is in time for each. A variant that is quick enough for some of them is
-/// one of theirs; where it is not for the strictest, it runs queries alone.
+/// The same for queries that are counted together and whose targets lie between these two, ms. All count as if they had
+/// the strictest target, so that a batch is in time for each. A variant that is quick enough for only some of them is
+/// also one of their choices; if it is too slow for the strictest target, it runs queries alone.
 ///
-/// `tail_ms` is the 99th percentile of a lone query, ms. What is planned for is less by
-/// [`Policy::planned_share`] of a target in the middle.
+/// `tail_ms` is the 99th percentile of a lone query, ms. The planned rate is lower by [`Policy::planned_share`] for a
+/// target in the middle.
 pub fn rate_for_class(
     policy: Policy,
     run_ms: impl Fn(u32) -> f64,
@@ -199,13 +196,13 @@ pub fn rate_for_class(
 // === impl Policy ===
 
 impl Policy {
-    /// Share of the rate of [`rate_in_time`] that is planned for, above 0 to 1: by how much of the run time
-    /// of a lone query the target leaves for waiting, where it leaves less than all of it.
+    /// The share of the rate of [`rate_in_time`] that is planned for, above 0 to 1. It is the ratio of the time that
+    /// the target leaves for waiting to the run time of a lone query, if that is less than one.
     ///
-    /// A query that comes while another runs waits for what is left of that run. Where the target is twice
-    /// the run time it is in time whenever it came; where it is one and a half times the run time, every
-    /// other one is refused, however little there is to do on average. So a device with such queries must be
-    /// idle more often. The planners of others have no such share, as printed.
+    /// A query that comes while another runs waits for the rest of that run. If the target is twice the run time, the
+    /// query is in time whenever it came. If it is one and a half times the run time, every other such query is
+    /// refused, however low the mean load is. A device with such queries must therefore be idle more often. The
+    /// planners of others have no such share, as printed.
     pub fn planned_share(self, lone_ms: f64, target_ms: Option<f64>) -> f64 {
         match (self, target_ms) {
             (Self::Sextant, Some(target_ms)) => {
@@ -236,9 +233,9 @@ impl Problem {
             .sum()
     }
 
-    /// The problem where the first query after a pause waits no longer than `cold_start_s`: a need that
-    /// nobody asks for now counts as if it were asked for now and then, so that a device stays for it. Not
-    /// where a device and a variant that answer it can be started and loaded within that time.
+    /// The problem in which the first query after a pause waits no longer than `cold_start_s`. A need without current
+    /// demand counts as if it had a query now and then, so that a device stays for it. This does not apply if a device
+    /// can be started and a variant that answers the need loaded within that time.
     pub fn kept(&self, cold_start_s: f64) -> Self {
         let mut kept = self.clone();
         let mut soonest_s = vec![f64::INFINITY; self.needs.len()];
@@ -250,7 +247,7 @@ impl Problem {
             }
         }
         for (need, soonest_s) in kept.needs.iter_mut().zip(soonest_s) {
-            // What nothing can answer needs nothing.
+            // A need that nothing can answer gets nothing.
             if soonest_s.is_finite() && soonest_s > cold_start_s {
                 need.rps = need.rps.max(KEPT_RPS);
             }
@@ -258,7 +255,7 @@ impl Problem {
         kept
     }
 
-    /// Choices of a need with their positions.
+    /// The choices of a need, with their positions.
     pub fn choices_of(&self, need: usize) -> impl Iterator<Item = (usize, &Choice)> {
         let all = self.choices.iter().enumerate();
         all.filter(move |(_, choice)| choice.need as usize == need)

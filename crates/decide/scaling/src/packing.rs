@@ -1,43 +1,43 @@
-//! On how many devices variants are loaded, and whether they fit there.
+//! On how many devices each variant is loaded, and whether the variants fit there.
 //!
-//! Devices of a type that have the same variants loaded can take each other's queries, so every variant
-//! that is used on a type is loaded on all devices of it where there is room. Where there is not, each
-//! is loaded on as many as its load asks for: first fit, largest memory first, weights that variants
-//! share counted once. The room that is left goes to further copies, each to the variant with the most
-//! load for a copy (D'Hondt): a variant on a single device waits for whatever else runs there, and more
-//! devices without it would not help its queries.
+//! Devices of a type that have the same variants loaded can take each other's queries, so every variant that is used on
+//! a type is loaded on all devices of the type that have room. If there is not enough room, each variant is loaded on
+//! as many devices as its load requires: first fit, largest memory first, with weights that variants share counted
+//! once. The remaining room goes to further copies, each to the variant with the most load per copy (D'Hondt): a
+//! variant on a single device waits for whatever else runs there, and more devices without the variant would not help
+//! its queries.
 
 use std::collections::BTreeMap;
 
 use sextant_types::index::VariantIx;
 
-/// A variant to be loaded on devices of a type.
+/// The memory and load of a variant on devices of a type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Footprint {
     /// The caller's number of the variant.
     pub variant: VariantIx,
     /// Memory for itself, bytes.
     pub own_bytes: u64,
-    /// Names the variants that hold their weights together.
+    /// Identifies the variants that share their weights.
     pub group: u32,
-    /// Those weights, bytes.
+    /// The shared weights, bytes.
     pub shared_bytes: u64,
-    /// Fewest devices that its load asks for.
+    /// The fewest devices that its load requires.
     pub least: u32,
-    /// Its load beside that of others, in any unit.
+    /// Its load relative to that of other variants, in any unit.
     pub load: u32,
 }
 
 /// Devices of one type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Room {
-    /// How many.
+    /// The number of devices.
     pub devices: u32,
-    /// Memory of each that may be filled, bytes.
+    /// Memory of each device that may be filled, bytes.
     pub memory_bytes: u64,
 }
 
-/// By footprint: on how many devices it is loaded. Fewer than its least where there is not room.
+/// By footprint: the number of devices on which it is loaded. It is less than `least` if there is not enough room.
 pub fn spread(footprints: &[Footprint], room: Room) -> Vec<u32> {
     let mut whole = Bin::default();
     for footprint in footprints {
@@ -70,13 +70,13 @@ pub fn spread(footprints: &[Footprint], room: Room) -> Vec<u32> {
     spread
 }
 
-/// Gives the room that is left to further copies of what its load asks for.
+/// Gives the remaining room to further copies of variants with load.
 fn fill(footprints: &[Footprint], room: Room, devices: &mut [Bin], spread: &mut [u32]) {
     let mut open: Vec<usize> = (0..footprints.len())
         .filter(|at| footprints[*at].least > 0)
         .collect();
     loop {
-        // The first of those with the most load for one copy more.
+        // The first of the variants with the most load per copy.
         let key = |at: &usize| {
             let (load, copies) = (u64::from(footprints[*at].load), u64::from(spread[*at]));
             (load * 1000 / (copies + 1), std::cmp::Reverse(*at))
@@ -99,7 +99,7 @@ fn fill(footprints: &[Footprint], room: Room, devices: &mut [Bin], spread: &mut 
     }
 }
 
-/// What is loaded on a device.
+/// The variants that are loaded on a device.
 #[derive(Debug, Clone, Default)]
 struct Bin {
     bytes: u64,
@@ -110,7 +110,7 @@ struct Bin {
 // === impl Bin ===
 
 impl Bin {
-    /// Bytes that a variant takes beside what is there.
+    /// Bytes that a variant takes in addition to what is there.
     fn needs(&self, footprint: &Footprint) -> u64 {
         let there = self.groups.get(&footprint.group).copied().unwrap_or(0);
         let shared = footprint.shared_bytes.saturating_sub(there);

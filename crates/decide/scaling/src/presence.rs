@@ -1,26 +1,26 @@
 //! Since when machines have been without their workers.
 //!
-//! A worker that has never announced itself did not start. A worker that is not announced now, but was a moment
-//! ago, may be cut off from the store, or the store may have come back empty: its machine is healthy. So a
-//! machine is given the time of a start anew, from when its worker was announced last, and from when whoever
-//! looks began to.
+//! A worker that has never announced itself did not start. A worker that was announced a moment ago and is not
+//! announced now may be cut off from the store, or the store may have come back empty; its machine is healthy. A
+//! machine is therefore given the time of a start again, counted from when its worker was last announced and from when
+//! the observer began to look.
 
 use std::collections::BTreeMap;
 
-/// A worker may take so many times as long as a start takes, before it announces itself.
+/// How many times as long as a start takes a worker may take before it announces itself.
 const START_FACTOR: u64 = 3;
 
-/// What each worker is given beside that, ms.
+/// Additional time that each worker is given, ms.
 const MORE_MS: u64 = 60_000;
 
-/// When workers were announced last, by their machines.
+/// When workers were last announced, by their machines.
 #[derive(Debug, Clone)]
 pub struct Presence<K> {
     begun_ms: u64,
     announced_ms: BTreeMap<K, u64>,
 }
 
-/// Longest time that a machine may be without its worker, where a start takes so long, ms.
+/// The longest time that a machine may be without its worker, if a start takes `start_ms`, ms.
 pub fn longest_absence(start_ms: u64) -> u64 {
     start_ms
         .saturating_mul(START_FACTOR)
@@ -39,7 +39,7 @@ impl<K> Default for Presence<K> {
 }
 
 impl<K: Ord> Presence<K> {
-    /// Whoever looks begins to: what was before is not known.
+    /// The observer begins to look. What happened before is not known.
     pub fn begin(&mut self, now_ms: u64) {
         self.begun_ms = now_ms;
     }
@@ -55,7 +55,7 @@ impl<K: Ord> Presence<K> {
         self.announced_ms.retain(|machine, _| is_kept(machine));
     }
 
-    /// For how long a machine that was started then has been without its worker, at least, ms.
+    /// The time for which a machine that was started at `started_ms` has been without its worker, at least, ms.
     pub fn absent(&self, machine: &K, started_ms: u64, now_ms: u64) -> u64 {
         let announced = self.announced_ms.get(machine).copied().unwrap_or(0);
         let since = started_ms.max(self.begun_ms).max(announced);

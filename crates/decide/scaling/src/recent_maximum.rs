@@ -1,22 +1,20 @@
-//! When a plan becomes what is desired: more at once, less only when nothing more was planned for a
-//! while.
+//! When a plan becomes the desired count: an increase at once, a decrease only when no more was planned for a while.
 //!
-//! What is desired of something is the most that was planned of it within the *hold*. So a number that
-//! has gone up does not go down before the hold is over: within any time of that length it changes its
-//! direction once at most.
+//! The desired count is the greatest count that was planned within the *hold*. A count that has gone up therefore does
+//! not go down before the hold is over. Within any time of that length it changes direction at most once.
 
 use std::collections::{BTreeMap, VecDeque};
 
-/// The most that was planned of each of several things within a time.
+/// The greatest planned count of each key within a time.
 #[derive(Debug, Clone)]
 pub struct RecentMaximum<K> {
     hold_ms: u64,
-    /// By thing: times and numbers that are greater than all later ones, oldest first.
+    /// By key: times and counts that are greater than all later ones, oldest first.
     planned: BTreeMap<K, VecDeque<(u64, u32)>>,
 }
 
 impl<K: Ord + Copy> RecentMaximum<K> {
-    /// With this hold, ms.
+    /// A maximum with this hold, ms.
     pub fn new(hold_ms: u64) -> Self {
         Self {
             hold_ms,
@@ -24,7 +22,7 @@ impl<K: Ord + Copy> RecentMaximum<K> {
         }
     }
 
-    /// Takes over a number that somebody else decided at `now_ms`, as if it had been planned.
+    /// Takes over a count that another process decided at `now_ms`, as if it had been planned.
     pub fn assume(&mut self, key: K, now_ms: u64, count: u32) {
         self.push(key, now_ms, count);
     }
@@ -33,7 +31,7 @@ impl<K: Ord + Copy> RecentMaximum<K> {
     pub fn want(&mut self, key: K, now_ms: u64, planned: u32) -> u32 {
         self.push(key, now_ms, planned);
         let held = self.planned.get_mut(&key).expect("pushed just now");
-        // The last one stays: it was planned now.
+        // The last one stays, because it was planned now.
         while held.len() > 1
             && let Some((at, _)) = held.front()
             && at.saturating_add(self.hold_ms) <= now_ms
@@ -43,7 +41,7 @@ impl<K: Ord + Copy> RecentMaximum<K> {
         held.front().map_or(planned, |(_, count)| *count)
     }
 
-    /// Forgets what is not among these.
+    /// Forgets the keys for which `keep` is false.
     pub fn retain(&mut self, keep: impl Fn(&K) -> bool) {
         self.planned.retain(|key, _| keep(key));
     }
@@ -53,7 +51,7 @@ impl<K: Ord + Copy> RecentMaximum<K> {
         while held.back().is_some_and(|(_, known)| *known <= count) {
             held.pop_back();
         }
-        // A clock that goes back takes nothing back.
+        // A clock that goes back does not shorten the hold.
         let now_ms = held.back().map_or(now_ms, |(at, _)| now_ms.max(*at));
         held.push_back((now_ms, count));
     }

@@ -1,20 +1,20 @@
-//! Devices that the plans of pipelines have for themselves.
+//! Devices that are reserved for the plans of pipelines.
 //!
-//! A plan for a pipeline says which variant runs each step on how many devices, by what queries would wait there. These
-//! devices are set aside before anything else is planned, so what is planned for other load cannot take them. They are
-//! idle at times, and answer other queries then; no plan counts on that. Where they leave too little for what else is asked
-//! for, nothing is set aside, and the steps are planned for as other queries are.
+//! A plan for a pipeline says which variant runs each step on how many devices, given how queries would wait there.
+//! These devices are set aside before anything else is planned, so that plans for other load cannot take them. While
+//! they are idle they answer other queries, but no plan counts on that. If they leave too little for the other demand,
+//! nothing is set aside, and the steps are planned for like other queries.
 
 use sextant_types::index::{KindIx, VariantIx};
 
 use crate::Problem;
 
-/// What the plans of pipelines have for themselves, and what is answered there.
+/// The capacity that is reserved for the plans of pipelines, and the needs that it answers.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ReservedCapacity {
     /// The devices.
     pub reserved: Vec<Reservation>,
-    /// Positions of the needs that they answer.
+    /// Positions of the needs that it answers.
     pub needs: Vec<u32>,
 }
 
@@ -25,29 +25,29 @@ pub struct Reservation {
     pub variant: VariantIx,
     /// The type of device, by its position in [`Problem::devices`].
     pub device: KindIx,
-    /// How many of it, as far as the variant occupies them.
+    /// The number of devices that the variant occupies.
     pub devices: f64,
-    /// How many of it the expected load keeps busy.
+    /// The number of devices that the expected load keeps busy.
     pub busy: f64,
 }
 
-/// What is set aside of each type of device.
+/// The part of a type of device that is set aside.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(crate) struct Reserve {
-    /// Whole devices.
+    /// The number of whole devices.
     pub devices: u32,
-    /// Of these, those that the load keeps busy.
+    /// The number of them that the load keeps busy.
     pub busy: f64,
 }
 
 impl Reservation {
-    /// On how many devices the variant is loaded.
+    /// The number of devices on which the variant is loaded.
     pub(crate) fn loaded(&self) -> u32 {
         whole(self.devices)
     }
 }
 
-/// Whole devices for so many.
+/// The number of devices, rounded up.
 fn whole(devices: f64) -> u32 {
     // The cast saturates.
     (devices - 1e-9).ceil().max(0.0) as u32
@@ -70,7 +70,7 @@ pub(crate) fn aside(reserved: &[Reservation], kinds: usize) -> Vec<Reserve> {
     .collect()
 }
 
-/// The problem without the devices that are set aside and without what they cost.
+/// The problem without the devices that are set aside and without their cost.
 pub(crate) fn without(mut problem: Problem, reserved: &[Reservation]) -> Problem {
     let aside = aside(reserved, problem.devices.len());
     for (device, aside) in problem.devices.iter_mut().zip(aside) {

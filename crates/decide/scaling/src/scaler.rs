@@ -1,10 +1,10 @@
-//! The whole decision: how many devices of each type there should be, and on how many of those that are
-//! up each variant should be loaded.
+//! The whole decision: how many devices of each type there should be, and on how many of those that are up each variant
+//! should be loaded.
 //!
-//! Each look plans twice. One plan is free to choose how many devices there are; it says how many there
-//! should be, and what was measured may say more ([`super::fleet`]). The other plan has the devices that
-//! are up; it says what should be loaded on them now. So a variant that a cheaper device will run is
-//! kept where it is until that device is there.
+//! Each look plans twice. The first plan is free to choose the number of devices. It says how many there should be, and
+//! measurements may raise that number ([`super::fleet`]). The second plan has only the devices that are up. It says
+//! what should be loaded on them now. A variant that will move to a cheaper device therefore stays where it is until
+//! that device is up.
 
 mod afforded;
 mod awaited;
@@ -29,27 +29,27 @@ use super::{
 };
 use awaited::Awaited;
 
-/// How long it is remembered by how much measured load exceeded a plan, ms. A plan that was too small is
-/// too small again when the devices that it lacked have gone.
+/// How long the excess of measured load over a plan is remembered, ms. A plan that was too small is too small again
+/// when the additional devices have gone.
 const CORRECTED_MS: u64 = 3_600_000;
 
-/// Share of a device's memory that is planned for; the rest is for what pages and allocators waste.
+/// The share of a device's memory that is planned for. The rest is for what pages and allocators waste.
 const MEMORY: f64 = 0.9;
 
-/// Queries a second below which a plan leaves nothing unanswered.
+/// Below this rate a plan counts as leaving nothing unanswered, 1/s.
 const UNANSWERED_RPS: f64 = 1e-3;
 
-/// Who plans, and for how long things stay.
+/// The policy that plans, and how long things are kept.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Options {
-    /// Who plans.
+    /// The policy that plans.
     pub policy: Policy,
-    /// How long devices stay that are not planned for any more, ms.
+    /// How long devices are kept that are no longer planned for, ms.
     pub hold_ms: u64,
-    /// How long variants stay that are not planned for any more, ms.
+    /// How long variants are kept that are no longer planned for, ms.
     pub variant_hold_ms: u64,
-    /// Longest that the first query after a pause may have to wait for a device to start and a variant to
-    /// load there, s; see [`Problem::kept`].
+    /// The longest that the first query after a pause may have to wait for a device to start and a variant to load
+    /// there, s; see [`Problem::kept`].
     pub cold_start_s: Option<f64>,
 }
 
@@ -64,23 +64,22 @@ impl Default for Options {
     }
 }
 
-/// Devices of one type, as they are.
+/// The devices of one type, as they are now.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Kind {
     /// The caller's number of the type, the same at each look.
     pub key: u32,
-    /// How many are up and stay.
+    /// The number of devices that are up and stay.
     pub up: u32,
-    /// Memory of each for variants, bytes.
+    /// Memory of each device for variants, bytes.
     pub memory_bytes: u64,
-    /// Whether somebody starts and ends them by what is desired. Of others there are as many as there
-    /// are.
+    /// Whether a provider starts and ends them by the desired count. The number of other devices is fixed.
     pub managed: bool,
-    /// What was measured of them; the bad share follows from the outlooks, and what it says is ignored.
+    /// The measurements of the devices. `bad_share` is ignored; it is computed from the outlooks.
     pub measured: Measurement,
 }
 
-/// A variant that a device which is up loads or has.
+/// A variant that is loaded or being loaded on a device that is up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Instance {
     /// The caller's number of the variant.
@@ -89,77 +88,77 @@ pub struct Instance {
     pub device: KindIx,
     /// The worker of the device.
     pub worker: WorkerId,
-    /// Whether it serves there; else it is being loaded.
+    /// Whether it serves there; otherwise it is being loaded.
     pub serves: bool,
 }
 
-/// Everything that a look sees.
+/// The complete input of a look.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct PlannerInput {
-    /// What is asked for and how it can be answered; `least` and `most` of each type are what may be,
-    /// `now` is ignored.
+    /// The demand and the ways to answer it. `least` and `most` of each type are the allowed numbers; `now` is ignored.
     pub problem: Problem,
     /// By type of device, in the problem's order.
     pub kinds: Vec<Kind>,
-    /// By need, in the problem's order: what is expected of it, and how its queries ended.
+    /// By need, in the problem's order: the forecast, and how its queries ended.
     pub outlooks: Vec<Forecast>,
-    /// By choice, in the problem's order: memory of its variant; `least` and `load` are ignored.
+    /// By choice, in the problem's order: the memory of its variant. `least` and `load` are ignored.
     pub footprints: Vec<Footprint>,
-    /// What applications may use.
+    /// The limits and priorities of applications.
     pub tenants: Tenants,
-    /// By choice, in the problem's order: 0 where none is preferred to it for its need, then 1 and so on; empty where
-    /// what costs least is preferred for all.
+    /// By choice, in the problem's order: 0 if no choice is preferred to it for its need, then 1 and so on. Empty if
+    /// the cheapest choice is preferred for all needs.
     pub preferences: Vec<u32>,
-    /// What the plans of pipelines have for themselves.
+    /// The capacity that is reserved for the plans of pipelines.
     pub staffed: ReservedCapacity,
-    /// What is being loaded and what serves.
+    /// The variants that are being loaded and that serve.
     pub instances: Vec<Instance>,
 }
 
-/// How many of the devices of a type there should be.
+/// The desired number of devices of a type.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct DeviceTarget {
-    /// How many.
+    /// The number of devices.
     pub devices: u32,
-    /// What was measured that says that there must be more than planned.
+    /// The measurement that requires more devices than planned.
     pub trigger: Option<Trigger>,
-    /// Share of the queries for them that were late or refused for want of time, 0 to 1.
+    /// The share of the queries for them that were late or refused for lack of time, 0 to 1.
     pub bad_share: f64,
 }
 
-/// What was decided.
+/// The decision.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ScalingDecision {
     /// The plan that may choose the devices, without those that are set aside.
     pub free: Plan,
-    /// What that plan answers: the input's problem without what is not planned for.
+    /// The problem that this plan answers: the input's problem without what is not planned for.
     pub problem: Problem,
-    /// Queries that it is not made for.
+    /// The queries for which it does not plan.
     pub cuts: Vec<Cut>,
     /// The plan for the devices that are up.
     pub here: Plan,
     /// By type of device, in the problem's order.
     pub devices: Vec<DeviceTarget>,
-    /// By type of device, in the problem's order: how many are set aside for the plans of pipelines.
+    /// By type of device, in the problem's order: the number that is set aside for the plans of pipelines.
     pub reserved: Vec<u32>,
-    /// By the caller's number: on how many devices a variant should be loaded; none where on none.
+    /// By the caller's number: on how many devices a variant should be loaded. A variant that should be loaded nowhere
+    /// has no entry.
     pub variants: BTreeMap<VariantIx, u32>,
 }
 
-/// Decides, and remembers what it has decided.
+/// Decides, and remembers its decisions.
 #[derive(Debug, Clone)]
 pub struct Scaler {
     options: Options,
     devices: RecentMaximum<u32>,
     variants: RecentMaximum<VariantIx>,
     known: BTreeMap<VariantIx, u32>,
-    /// By type: how many devices were desired at the last look.
+    /// By type: the number of devices that was desired at the last look.
     desired: BTreeMap<u32, u32>,
-    /// When devices or loaded variants were missing last, ms; of any type, as a query may be for
-    /// several.
+    /// When devices or loaded variants were last missing, ms. It covers all types, because a query may be for several
+    /// of them.
     missing_ms: Option<u64>,
     awaited: Awaited,
-    /// By type: devices beyond the plan that measured load asked for, and how many there had to be for
+    /// By type: the devices beyond the plan that measured load required. `ratio` has how many devices were required for
     /// one that is busy, in thousandths.
     extra: RecentMaximum<u32>,
     ratio: RecentMaximum<u32>,
@@ -167,19 +166,19 @@ pub struct Scaler {
     symphony: Symphony,
 }
 
-/// How many devices there are.
+/// The number of devices in a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fleet {
-    /// As many as are best.
+    /// The best number.
     Free,
-    /// As many as are up.
+    /// The number that are up.
     AsItIs,
 }
 
 // === impl Scaler ===
 
 impl Scaler {
-    /// Before anything has happened.
+    /// Makes a scaler without history.
     pub fn new(options: Options) -> Self {
         Self {
             devices: RecentMaximum::new(options.hold_ms),
@@ -196,19 +195,20 @@ impl Scaler {
         }
     }
 
-    /// Takes over how many devices of a type another has desired, as if it had been planned at `now_ms`.
+    /// Takes over the number of devices of a type that another process has desired, as if it had been planned at
+    /// `now_ms`.
     pub fn assume_devices(&mut self, key: u32, now_ms: u64, devices: u32) {
         self.devices.assume(key, now_ms, devices);
         self.desired.insert(key, devices);
     }
 
-    /// Takes over on how many devices another has desired a variant.
+    /// Takes over the number of devices on which another process has desired a variant.
     pub fn assume_variant(&mut self, variant: VariantIx, now_ms: u64, devices: u32) {
         self.variants.assume(variant, now_ms, devices);
         self.known.insert(variant, devices);
     }
 
-    /// What is desired now.
+    /// The decision at this moment.
     pub fn decide(&mut self, input: &PlannerInput, now_ms: u64) -> ScalingDecision {
         self.awaited.look(input, now_ms);
         let kept = self.options.cold_start_s.map(|cold_start_s| PlannerInput {
@@ -240,8 +240,8 @@ impl Scaler {
         }
     }
 
-    /// A plan beside the devices that are set aside; where it would leave something unanswered, with all of them. With the
-    /// input as it was planned for, where that is another.
+    /// A plan beside the devices that are set aside. If it would leave something unanswered, a plan with all devices.
+    /// Also returns the input for which it was planned, if that is a different one.
     fn beside(
         &mut self,
         input: &PlannerInput,
@@ -266,8 +266,8 @@ impl Scaler {
         (Some(open), plan, granted)
     }
 
-    /// A plan for what applications may use. Where it leaves something unanswered, what there is is divided
-    /// among them.
+    /// A plan within the limits of the applications. If it leaves something unanswered, the fleet is divided among the
+    /// applications.
     fn plan(&mut self, input: &PlannerInput, fleet: Fleet) -> (Plan, Grant) {
         let mut granted = input.tenants.bounded(&of_fleet(input, fleet));
         let infaas = self.infaas.clone();
@@ -279,7 +279,7 @@ impl Scaler {
         let Some(divided) = divided else {
             return (plan, granted);
         };
-        // The plan that is not taken has waited for nothing.
+        // The plan that is not taken must not count its waits.
         self.infaas = infaas;
         granted.problem = divided.problem;
         granted.cuts.extend(divided.cuts);
@@ -289,17 +289,17 @@ impl Scaler {
     fn answer(&mut self, problem: &Problem, fleet: Fleet) -> Plan {
         match self.options.policy {
             Policy::Sextant | Policy::Symphony => shared::plan(problem, Effort::default()),
-            // The program knows no budget.
+            // The program does not know the budget.
             Policy::Ilp => instances::plan(problem, Weights::default())
                 .filter(|plan| afforded::is_affordable(problem, plan))
                 .unwrap_or_else(|| shared::greedy(problem)),
-            // What it waits for is counted once a look.
+            // Waits are counted once per look.
             Policy::Infaas if fleet == Fleet::Free => self.infaas.clone().plan(problem),
             Policy::Infaas => self.infaas.plan(problem),
         }
     }
 
-    /// As many devices as Symphony advises, and what they answer.
+    /// The number of devices that Symphony advises, and what they answer.
     fn advised(&mut self, input: &PlannerInput, measured: &[Measurement], now_ms: u64) -> Plan {
         let mut problem = reserved::without(input.problem.clone(), &input.staffed.reserved);
         let kinds = input.kinds.iter().zip(measured);
@@ -366,19 +366,19 @@ impl Scaler {
         all
     }
 
-    /// Remembers what is desired now.
+    /// Remembers the present decision.
     fn take_over(&mut self, input: &PlannerInput, all: &[DeviceTarget], now_ms: u64) {
         for (kind, desired) in input.kinds.iter().zip(all) {
             let before = self.desired.insert(kind.key, desired.devices);
             if desired.devices > before.unwrap_or(0) {
-                // They may be up before the next look.
+                // The new devices may be up before the next look.
                 self.missing_ms = Some(now_ms);
             }
         }
     }
 
-    /// Fewest devices by what became of queries, which is remembered, and by the states of instances, which is not; and
-    /// why, where a plan has fewer.
+    /// The least number of devices by the outcome of queries, which is remembered, the least number by the states of
+    /// instances, which is not, and the reason if a plan has fewer.
     fn fewest(&self, measured: Measurement, plan: (u32, f64)) -> (u32, u32, Option<Trigger>) {
         let (must, trigger) = match self.options.policy {
             Policy::Sextant => measured.sextant(),
@@ -396,10 +396,10 @@ impl Scaler {
         (must, by_states, trigger)
     }
 
-    /// A plan with what measured load says now and has said of earlier plans: as many devices more, or as
-    /// many for what keeps devices busy, whichever is less. A plan is whole devices, what keeps them busy
-    /// is not: of three devices that a load needed nothing is left when the load has gone, though the plan
-    /// has one device as before.
+    /// A plan corrected by what measured load says now and has said about earlier plans. The correction adds the same
+    /// number of devices, or the same multiple of the busy devices, whichever is less. A plan has whole devices, while
+    /// the busy part is fractional: of three devices that a load needed nothing remains when the load has gone,
+    /// although the plan has one device as before.
     fn corrected(
         &mut self,
         (key, now_ms): (u32, u64),
@@ -418,7 +418,7 @@ impl Scaler {
         remembered.max(planned).max(must)
     }
 
-    /// By type of device: what was measured, and what became of the queries that its devices answer.
+    /// By type of device: the measurements, and the outcome of the queries that its devices answer.
     fn measured(&self, input: &PlannerInput, here: &Plan) -> Vec<Measurement> {
         let up: Vec<u32> = input.kinds.iter().map(|kind| kind.up).collect();
         let outlooks = input.tenants.judged(&input.problem, &input.outlooks);
@@ -432,9 +432,9 @@ impl Scaler {
         .collect()
     }
 
-    /// Whether queries that were late or refused say that more devices are needed: not while those that
-    /// were desired or are planned now or variants that are loaded are awaited, not when more were just desired, and
-    /// not for as long after as such queries still count.
+    /// Whether queries that were late or refused show that more devices are needed. They do not while desired or
+    /// planned devices or variants that are being loaded are awaited, nor just after more devices were desired, nor for
+    /// as long afterwards as such queries still count.
     fn is_settled(&mut self, input: &PlannerInput, planned: &[(u32, f64)], now_ms: u64) -> bool {
         let kinds = input.kinds.iter().zip(&input.problem.devices).zip(planned);
         for ((kind, device), (planned, _)) in kinds {
@@ -457,7 +457,7 @@ fn is_short(plan: &Plan) -> bool {
 // === impl PlannerInput ===
 
 impl PlannerInput {
-    /// The input without the needs that are answered by what is set aside.
+    /// The input without the needs that the reserved capacity answers.
     fn staffed(&self) -> Self {
         let mut input = self.clone();
         for need in &self.staffed.needs {
@@ -469,7 +469,7 @@ impl PlannerInput {
     }
 }
 
-/// The problem where there are these devices.
+/// The problem with these devices.
 fn of_fleet(input: &PlannerInput, fleet: Fleet) -> Problem {
     let mut problem = input.problem.clone();
     for (device, kind) in problem.devices.iter_mut().zip(&input.kinds) {

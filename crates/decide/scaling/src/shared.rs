@@ -1,7 +1,7 @@
-//! Ours: the cheapest devices that have time for everything.
+//! Our planner: the cheapest devices that have time for everything.
 //!
-//! A device runs the variants that are loaded on it by turns. What a query occupies of it is a share of
-//! its time: `1 / rps` seconds. So devices are counted, and variants are not:
+//! A device runs the variants that are loaded on it by turns. A query occupies a share of the device's time: `1 / rps`
+//! seconds. Devices are therefore counted, and variants are not:
 //!
 //! ```text
 //! minimise   sum_t price_t (n_t + start_t up_t) + sum_d worth_d u_d
@@ -11,38 +11,38 @@
 //!            sum_t price_t n_t <= budget
 //! ```
 //!
-//! `x_c` is the share of a need that a choice answers and `u_d` what nothing answers; leaving queries
-//! unanswered costs more than any device. Only the `n_t` are whole, one for each type, so the exact
-//! optimum is found in milliseconds, and replicating, upgrading and downgrading need no rules of their
-//! own: a dearer device that answers more pays as soon as the cheap ones cost more.
+//! `x_c` is the share of a need that a choice answers, and `u_d` the share that nothing answers. Leaving queries
+//! unanswered costs more than any device. Only the `n_t` are whole, one for each type, so the exact optimum is found in
+//! milliseconds. Replicating, upgrading and downgrading need no rules of their own: a more expensive device that
+//! answers more pays as soon as the cheap ones together cost more.
 //!
-//! How busy devices may be depends on how many there are. INFaaS keeps a slack of 1.05 whatever the
-//! number. Queries that come at random need a margin that grows with the root of the load (square-root
-//! staffing: Halfin and Whitt 1981): with `s` slots busy on average, `s + MARGIN sqrt(s)` slots. That
-//! is 1.05 for 64 slots, more for fewer and less for more.
+//! How busy devices may be depends on how many there are. INFaaS keeps a slack of 1.05 for every number. Queries that
+//! arrive at random need a margin that grows with the square root of the load (square-root staffing: Halfin and Whitt
+//! 1981): with `s` slots busy on average, `s + MARGIN sqrt(s)` slots. That is 1.05 for 64 slots, more for fewer and
+//! less for more.
 
 use microlp::{ComparisonOp, OptimizationDirection, SolveOptions, Variable};
 
 use super::{Plan, Problem};
 
-/// Slots beside those that are busy on average, in roots of their number.
+/// Slots beyond those that are busy on average, in square roots of their number.
 pub const MARGIN: f64 = 0.4;
 
-/// What starting a device counts beside an hour of it, in hours for each hour that it takes to start:
-/// nobody is answered meanwhile.
+/// The weight of starting a device relative to an hour of it, in hours for each hour that it takes to start: it answers
+/// no query in that time.
 const START_WEIGHT: f64 = 1.0;
 
-/// Times that plans are made, each with the margin of the one before.
+/// The number of times that plans are made, each with the margin of the one before.
 const ROUNDS: usize = 2;
 
-/// Shares below this are none.
+/// Smaller shares count as zero.
 const NONE: f64 = 1e-6;
 
-/// When the search for the optimum ends without it.
+/// When the search for the optimum is given up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Effort {
-    /// Linear programs that are solved at most for a plan. Counted and not timed, so that the same
-    /// problem has the same plan on every machine.
+    /// The most linear programs that are solved for a plan. They are counted and not timed, so that the same problem
+    /// has the same plan on every machine.
     pub programs: u64,
 }
 
@@ -52,7 +52,7 @@ impl Default for Effort {
     }
 }
 
-/// The cheapest plan; the greedy one ([`greedy`]) where the search ended with nothing better.
+/// The cheapest plan; the greedy one ([`greedy`]) if the search found nothing better.
 pub fn plan(problem: &Problem, effort: Effort) -> Plan {
     let greedy = greedy(problem);
     let mut busy: Vec<f64> = busy_shares(problem, &greedy);
@@ -75,7 +75,7 @@ pub fn plan(problem: &Problem, effort: Effort) -> Plan {
     }
 }
 
-/// Each need on what is cheapest for a query, then types given up whose queries fit elsewhere.
+/// Assigns each need to the cheapest device for its queries, then gives up types whose queries fit elsewhere.
 pub fn greedy(problem: &Problem) -> Plan {
     let mut allowed = vec![true; problem.devices.len()];
     let mut best = assign(problem, &allowed);
@@ -98,19 +98,19 @@ pub fn greedy(problem: &Problem) -> Plan {
     best
 }
 
-/// Devices that are needed where so many are busy on average.
+/// The number of devices that are needed if this many are busy on average.
 pub fn staffed(busy_devices: f64, slots: u32) -> u32 {
     if busy_devices <= NONE {
         return 0;
     }
     let busy_slots = busy_devices * f64::from(slots.max(1));
     let slots_needed = busy_slots + MARGIN * busy_slots.sqrt();
-    // What rounding adds is not a device.
+    // A rounding error is not a device.
     let devices = (slots_needed / f64::from(slots.max(1)) - NONE).ceil();
     (devices.max(1.0)).min(f64::from(u32::MAX)) as u32
 }
 
-/// The inverse of [`staffed`]: how many devices may be busy on average where there are so many.
+/// The inverse of [`staffed`]: how many of this many devices may be busy on average.
 pub fn busy_of(devices: u32, slots: u32) -> f64 {
     let slots = f64::from(slots.max(1));
     let root = (-MARGIN + (MARGIN * MARGIN + 4.0 * f64::from(devices) * slots).sqrt()) / 2.0;
@@ -124,7 +124,7 @@ pub(super) fn fits(problem: &Problem) -> bool {
     needs.all(|(need, unserved)| *unserved <= need.rps * NONE)
 }
 
-/// What a plan costs, what it leaves unanswered included.
+/// The cost of a plan, including the cost of what it leaves unanswered.
 fn worth(problem: &Problem, plan: &Plan) -> f64 {
     let unserved = problem.needs.iter().zip(&plan.unserved_rps).enumerate();
     let missing = unserved.filter(|(_, (need, _))| need.rps > 0.0);
@@ -134,7 +134,7 @@ fn worth(problem: &Problem, plan: &Plan) -> f64 {
             .sum::<f64>()
 }
 
-/// What leaving all of a need unanswered counts: more than its dearest answer, on devices of its own.
+/// The cost of leaving all of a need unanswered: more than its most expensive answer on devices of its own.
 fn worth_of(problem: &Problem, need: usize) -> f64 {
     let of = &problem.needs[need];
     let prices = problem.choices_of(need).map(|(_, choice)| {
@@ -144,7 +144,7 @@ fn worth_of(problem: &Problem, need: usize) -> f64 {
     10.0 * of.weight * (prices.fold(0.0, f64::max) + 1e-3)
 }
 
-/// By type: how busy devices may be on average, 0 to 1, where as many are used as in a plan.
+/// By type: how busy devices may be on average, 0 to 1, if as many are used as in a plan.
 fn busy_shares(problem: &Problem, plan: &Plan) -> Vec<f64> {
     let used = busy_devices(problem, plan);
     let devices = problem.devices.iter().zip(used);
@@ -155,7 +155,7 @@ fn busy_shares(problem: &Problem, plan: &Plan) -> Vec<f64> {
     devices.map(share).collect()
 }
 
-/// By type: devices that are busy on average.
+/// By type: the number of devices that are busy on average.
 pub fn busy_devices(problem: &Problem, plan: &Plan) -> Vec<f64> {
     let mut used = vec![0.0; problem.devices.len()];
     for (choice, served) in problem.choices.iter().zip(&plan.served_rps) {
@@ -164,7 +164,7 @@ pub fn busy_devices(problem: &Problem, plan: &Plan) -> Vec<f64> {
     used
 }
 
-/// As many devices as the margin asks for, within bounds.
+/// The plan with as many devices as the margin requires, within bounds.
 fn with_margin(problem: &Problem, mut plan: Plan) -> Plan {
     let used = busy_devices(problem, &plan);
     for ((device, used), count) in problem.devices.iter().zip(used).zip(&mut plan.devices) {
@@ -179,7 +179,7 @@ fn with_margin(problem: &Problem, mut plan: Plan) -> Plan {
     plan
 }
 
-/// Each need goes where a query is cheapest, of the allowed types, as far as there may be devices.
+/// Assigns each need to the allowed type on which a query is cheapest, as far as there may be devices.
 fn assign(problem: &Problem, allowed: &[bool]) -> Plan {
     let mut plan = Plan {
         devices: problem.devices.iter().map(|device| device.least).collect(),
@@ -223,7 +223,7 @@ fn assign(problem: &Problem, allowed: &[bool]) -> Plan {
     plan
 }
 
-/// Devices of a type that may become busy beside those that are.
+/// The number of devices of a type that may become busy in addition to those that are.
 fn room(problem: &Problem, kind: usize, used: f64, devices: &[u32]) -> f64 {
     let device = &problem.devices[kind];
     let mut most = device.most.max(device.least);
@@ -238,7 +238,7 @@ fn room(problem: &Problem, kind: usize, used: f64, devices: &[u32]) -> f64 {
     (busy_of(most, device.slots) - used).max(0.0)
 }
 
-/// Of the choices of a need those that answer most on each type: the others never cost less.
+/// Of a need's choices, those that answer most on each type. The others never cost less.
 fn fastest(problem: &Problem, need: usize) -> impl Iterator<Item = (usize, &super::Choice)> {
     let mut best: Vec<Option<(usize, &super::Choice)>> = vec![None; problem.devices.len()];
     for (position, choice) in problem.choices_of(need) {
@@ -250,7 +250,7 @@ fn fastest(problem: &Problem, need: usize) -> impl Iterator<Item = (usize, &supe
     best.into_iter().flatten()
 }
 
-/// The optimum where devices may be so busy; `None` where the search ended without a plan.
+/// The optimum if devices may be this busy; `None` if the search ended without a plan.
 fn solve(problem: &Problem, busy: &[f64], effort: Effort) -> Option<Plan> {
     let mut program = microlp::Problem::new(OptimizationDirection::Minimize);
     let mut budget = Vec::new();
@@ -276,7 +276,7 @@ fn solve(problem: &Problem, busy: &[f64], effort: Effort) -> Option<Plan> {
         for (position, choice) in fastest(problem, at) {
             let load = need.rps / choice.rps;
             let share = program.add_var(0.0, (0.0, 1.0));
-            // Loads that are nothing beside the others are left out of the row of their type.
+            // Loads that are negligible beside the others are left out of the row of their type.
             if load > NONE {
                 rows[choice.kind()].push((share, load));
             }

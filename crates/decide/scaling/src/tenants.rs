@@ -1,17 +1,17 @@
-//! What applications may use of a fleet, turned into a problem that any planner answers.
+//! Turns the limits and priorities of applications into a problem that any planner answers.
 //!
-//! A step before the planners, which know nothing of applications:
+//! This step comes before the planners, which know nothing of applications:
 //!
-//! 1. [`Tenants::bounded`]: queries that an application's budget does not pay for, or for which it would
-//!    need more devices than it may have, are not planned for, the dearest first: so most are answered.
-//!    Where less is asked for than its least number of devices has time for, that much is planned for.
-//! 2. [`Tenants::divided`], where a plan leaves something unanswered: what there is goes to the highest
-//!    priority first, and among equals by weight (`divide.rs`).
+//! 1. [`Tenants::bounded`]: queries that an application's budget does not pay for, or for which it would need more
+//!    devices than it may have, are not planned for. The most expensive ones are left out first, so that most are
+//!    answered. If the demand is less than its least number of devices has time for, that much is planned for.
+//! 2. [`Tenants::divided`], if a plan leaves something unanswered: the fleet goes to the highest priority first, and
+//!    among equals by weight (`divide.rs`).
 //!
-//! A query counts by its cheapest choice: what it occupies of a device, and the price of that. Other
-//! needs may move it to a dearer device, so what an application is planned to cost may exceed its budget;
-//! what it does cost is bounded where queries are answered (`sextant_selection::budget`). *A device's worth* is what
-//! a device has time for beside the margin that [`shared`](super::shared) keeps.
+//! A query counts by its cheapest choice: the device time that it takes there, and the price of that. Other needs may
+//! move it to a more expensive device, so the planned cost of an application may exceed its budget. The real cost is
+//! limited when queries are answered (`sextant_selection::budget`). *A device's worth* is the load for which a device
+//! has time beside the margin that [`shared`](super::shared) keeps.
 
 mod divide;
 
@@ -19,33 +19,33 @@ use sextant_types::index::{ApplicationIx, IndexVec};
 
 use super::{Problem, demand::Forecast, shared::busy_of};
 
-/// The priority of who sets none.
+/// The priority of an application that sets none.
 const USUAL_PRIORITY: u8 = 100;
 
-/// Rates below are none, 1/s.
+/// Lower rates count as zero, 1/s.
 const NONE: f64 = 1e-9;
 
-/// What an application may use, and how it stands to others.
+/// What an application may use, and its priority against others.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Tenant {
-    /// Most that its answers may cost, US dollars an hour.
+    /// The most that its answers may cost, US dollars an hour.
     pub budget_per_hour_usd: Option<f64>,
-    /// Devices' worth that is planned for it even when nobody asks.
+    /// The devices' worth that is planned for it even without demand.
     pub least: u32,
-    /// Most devices' worth that is planned for it.
+    /// The most devices' worth that is planned for it.
     pub most: Option<u32>,
-    /// Where there is not enough for all, a higher one goes first.
+    /// If there is not enough for all, a higher priority goes first.
     pub priority: u8,
-    /// Its share beside others of the same priority, above 0.
+    /// Its share relative to others of the same priority, above 0.
     pub weight: f64,
 }
 
-/// Whose needs are whose. The default: nobody has set anything.
+/// The applications, and which needs belong to which. The default: no application has set anything.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Tenants {
-    /// Applications.
+    /// The applications.
     pub all: IndexVec<ApplicationIx, Tenant>,
-    /// By need, in the problem's order: its application.
+    /// By need, in the problem's order: the application.
     pub of_need: Vec<ApplicationIx>,
 }
 
@@ -56,31 +56,31 @@ pub enum Limit {
     Budget,
     /// Their application would need more devices than it may have.
     Most,
-    /// There is not enough for all, and others come first or have their share.
+    /// There is not enough for all, and others go first or have their share.
     Others,
 }
 
 /// Queries that are not planned for.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Cut {
-    /// Position of their need.
+    /// The position of their need.
     pub need: u32,
-    /// How many, 1/s.
+    /// The rate, 1/s.
     pub rps: f64,
-    /// Why.
+    /// The reason.
     pub limit: Limit,
 }
 
-/// A problem without what is not planned for.
+/// A problem without the queries that are not planned for.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Grant {
-    /// What is planned for.
+    /// The problem with the queries that are planned for.
     pub problem: Problem,
-    /// What is not.
+    /// The queries that are not planned for.
     pub cuts: Vec<Cut>,
 }
 
-/// What a query a second of a need takes, by its cheapest choice.
+/// What one query a second of a need takes, by its cheapest choice.
 #[derive(Debug, Clone, Copy)]
 struct Unit {
     /// Price of the device time, US dollars an hour.
@@ -106,8 +106,8 @@ impl Default for Tenant {
 // === impl Tenants ===
 
 impl Tenants {
-    /// The problem without what budgets do not pay for and what would take too many devices, and with
-    /// what is kept for applications of which less is asked.
+    /// The problem without queries that budgets do not pay for or that would need too many devices, and with what is
+    /// kept for applications with less demand.
     pub fn bounded(&self, problem: &Problem) -> Grant {
         let mut granted = Grant {
             problem: problem.clone(),
@@ -119,8 +119,8 @@ impl Tenants {
         granted
     }
 
-    /// The problem without what has to stand back for others; `None` where nobody comes before another.
-    /// For problems that a plan leaves something unanswered of.
+    /// The problem without queries that must stand back for others; `None` if no application goes before another. It is
+    /// for problems of which a plan leaves something unanswered.
     pub fn divided(&self, problem: &Problem) -> Option<Grant> {
         let usual = Tenant::default();
         let is_usual =
@@ -131,8 +131,8 @@ impl Tenants {
         Some(divide::divide(problem, &self.by_tenant(problem)))
     }
 
-    /// Outlooks as they judge the number of devices: queries that are late or refused because their
-    /// application is held back say nothing of devices that are missing.
+    /// The outlooks for judging the number of devices. Queries that are late or refused because their application is
+    /// held back do not show that devices are missing.
     pub fn judged(&self, problem: &Problem, outlooks: &[Forecast]) -> Vec<Forecast> {
         let mut judged = outlooks.to_vec();
         for cut in self.bounded(problem).cuts {
@@ -143,7 +143,7 @@ impl Tenants {
         judged
     }
 
-    /// Applications and their needs that can be answered, each with what a query a second takes.
+    /// Applications and their needs that can be answered, each with what one query a second takes.
     fn by_tenant(&self, problem: &Problem) -> Vec<(Tenant, Vec<(usize, Unit)>)> {
         let mut all: Vec<_> = self
             .all
@@ -181,7 +181,7 @@ impl Grant {
         }
     }
 
-    /// Keeps of needs what an amount pays for, what takes least for a query first.
+    /// Keeps the queries that an amount pays for, those that take least first.
     fn keep_affordable(
         &mut self,
         needs: &[(usize, Unit)],
@@ -209,7 +209,7 @@ impl Grant {
         }
     }
 
-    /// Has at least so many devices' worth planned for.
+    /// Plans for at least this many devices' worth.
     fn raise(&mut self, needs: &[(usize, Unit)], least: u32) {
         let share = |unit: Unit| unit.busy / busy_of(least, unit.slots);
         let all = &mut self.problem.needs;
@@ -230,7 +230,7 @@ impl Grant {
     }
 }
 
-/// Needs with what a query a second takes of something that is short, what is worth most for it first.
+/// Needs with what one query a second takes of a scarce resource. Those that take least for their weight come first.
 fn in_order(
     problem: &Problem,
     needs: &[(usize, Unit)],

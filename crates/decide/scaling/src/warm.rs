@@ -1,19 +1,18 @@
-//! Which variants should be loaded before anyone asks for them: the part of scaling that needs no
-//! load forecast.
+//! Which variants should be loaded before anyone asks for them: the part of scaling that needs no load forecast.
 //!
-//! A query whose variant is not loaded pays the load time. Loading everything would leave no memory
-//! for what is asked for, so a share of it is filled, with what keeps the largest number of different
-//! answers ready:
+//! A query whose variant is not loaded waits for the load. Loading everything would leave no memory for variants with
+//! demand, so only a share of the memory is filled, with the variants that keep the largest number of different answers
+//! ready:
 //!
 //! 1. the frontier (variants that nothing dominates), smallest first;
-//! 2. of each model none of whose variants on the frontier any worker can run, the cheapest one that
-//!    some can, smallest first: whoever asks for that very model should not wait for a load either.
-//!    Nothing of its model that is at least as good in all that counts comes before it in its order of
-//!    price, quality, latency and load time, so it is not dominated within its model.
+//! 2. for each model that has no variant on the frontier that a worker can run, the cheapest variant that some worker
+//!    can run, smallest first: a query that names that very model should not wait for a load either. No variant of its
+//!    model that is at least as good in every respect comes before it in the order of price, quality, latency and load
+//!    time, so it is not dominated within its model.
 //!
-//! What is desired is desired on every worker that can run it; so it must fit beside the others on all
-//! of these, and the smallest decides. Weights that several variants share count once, as where they
-//! are held. A variant that does not fit is passed over: a later one may share weights that are there.
+//! A chosen variant is desired on every worker that can run it. It must therefore fit beside the others on all of
+//! these, and the smallest worker decides. Weights that several variants share count once, because they are held once.
+//! A variant that does not fit is skipped: a later one may share weights that are already there.
 
 use std::{
     cmp::Ordering,
@@ -22,10 +21,10 @@ use std::{
 
 use sextant_types::index::VariantIx;
 
-/// A published variant as the policy sees it. Numbers of models, engines and groups are the caller's.
+/// A published variant, as the policy sees it. The numbers of models, engines and groups are the caller's.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Candidate {
-    /// The caller's number for the variant, each once; of two that are equal in all else the lesser
+    /// The caller's number for the variant, which is unique. Of two variants that are equal otherwise, the lower number
     /// comes first.
     pub ordinal: VariantIx,
     /// Its model.
@@ -36,7 +35,7 @@ pub struct Candidate {
     pub dominated: bool,
     /// Memory that it takes for itself, bytes.
     pub own_bytes: u64,
-    /// Memory that it takes together with others.
+    /// Memory that it shares with other variants.
     pub shared: Option<SharedBytes>,
     /// US dollars for a thousand queries.
     pub cost_per_1k_usd: f64,
@@ -51,9 +50,9 @@ pub struct Candidate {
 /// Memory that all members of a group occupy once on each worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SharedBytes {
-    /// Names the group.
+    /// Identifies the group.
     pub group: u32,
-    /// How much; of members that differ the largest counts.
+    /// The amount. If members differ, the largest counts.
     pub bytes: u64,
 }
 
@@ -66,12 +65,12 @@ pub struct Place {
     pub memory_bytes: u64,
 }
 
-/// A variant that should be loaded, on every worker that can run it.
+/// A variant that should be loaded on every worker that can run it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Wish {
-    /// Which one.
+    /// The variant.
     pub ordinal: VariantIx,
-    /// Why.
+    /// The reason.
     pub reason: Reason,
 }
 
@@ -80,12 +79,12 @@ pub struct Wish {
 pub enum Reason {
     /// Nothing dominates it.
     Frontier,
-    /// It is the cheapest of a model of which no worker can run anything on the frontier.
+    /// It is the cheapest of a model that has no variant on the frontier that a worker can run.
     BestOfModel,
 }
 
-/// What should be loaded within `memory_share` (0 to 1) of each worker's memory, sorted by ordinal.
-/// Does not depend on the order of the arguments, nor on what is loaded: asking again gives the same.
+/// The variants that should be loaded within `memory_share` (0 to 1) of each worker's memory, sorted by ordinal. The
+/// result does not depend on the order of the arguments nor on what is loaded, so asking again gives the same.
 pub fn kept_warm(candidates: &[Candidate], workers: &[Place], memory_share: f64) -> Vec<Wish> {
     let mut rooms = rooms(workers, memory_share);
     let runs = |it: &&Candidate| rooms.iter().any(|room| room.runs(it.engine));
@@ -100,7 +99,7 @@ pub fn kept_warm(candidates: &[Candidate], workers: &[Place], memory_share: f64)
     wishes
 }
 
-/// The cheapest of each model that has nothing on the frontier.
+/// The cheapest variant of each model that has none on the frontier.
 fn best_of_models<'a>(
     dominated: &[&'a Candidate],
     frontier: &[&'a Candidate],
@@ -117,7 +116,7 @@ fn best_of_models<'a>(
     best.into_values().collect()
 }
 
-/// Takes room for those that fit, smallest first.
+/// Takes room for the candidates that fit, smallest first.
 fn fill(mut candidates: Vec<&Candidate>, reason: Reason, rooms: &mut [Room]) -> Vec<Wish> {
     candidates.sort_by_key(|it| (it.bytes(), it.ordinal));
     let mut wishes = Vec::new();
@@ -139,7 +138,7 @@ fn fill(mut candidates: Vec<&Candidate>, reason: Reason, rooms: &mut [Room]) -> 
 // === impl Candidate ===
 
 impl Candidate {
-    /// What it takes where nothing else is, bytes.
+    /// The bytes that it takes where nothing else is loaded.
     fn bytes(&self) -> u64 {
         let shared = self.shared.map_or(0, |shared| shared.bytes);
         self.own_bytes.saturating_add(shared)
@@ -157,8 +156,7 @@ impl Candidate {
 
 // === impl Room ===
 
-/// What may be filled on the smallest of the workers that have the same engines: what fits there fits
-/// on all of them.
+/// The room on the smallest of the workers that have the same engines: what fits there fits on all of them.
 struct Room {
     /// Sorted.
     engines: Vec<u32>,
@@ -201,7 +199,7 @@ impl Room {
         }
     }
 
-    /// What the candidate takes beside what is there, bytes.
+    /// The bytes that the candidate takes in addition to what is there.
     fn needs(&self, candidate: &Candidate) -> u64 {
         let missing = candidate.shared.map_or(0, |shared| {
             let there = self.groups.get(&shared.group).copied().unwrap_or(0);

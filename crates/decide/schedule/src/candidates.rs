@@ -1,10 +1,10 @@
-//! The machinery that the policies with one growing batch per queue share.
+//! The machinery shared by the policies that have one growing batch per queue.
 //!
 //! Each (pool, queue) pair is a *seat* with at most one *candidate*: the batch that would run next
-//! there. A [`Rule`] says how the candidate looks and from when it may start; this module keeps
-//! every candidate in an order, wakes it when its time comes, matches it with a free slot, and
-//! takes its requests out of the queue. A request touches its queue and one entry of an indexed
-//! heap per seat; a grant touches the heaps and the set of free slots: O(log queues + log slots).
+//! there. A [`Rule`] says what the candidate contains and from when it may start. This module keeps
+//! the candidates in order, wakes each when its time comes, matches it with a free slot, and takes
+//! its requests out of the queue. A request touches its queue and one entry of an indexed heap per
+//! seat. A grant touches the heaps and the set of free slots: O(log queues + log slots).
 
 mod events;
 mod queues;
@@ -22,7 +22,7 @@ use super::{
     shares::Shares,
 };
 
-/// A scheduler after a [`Rule`].
+/// A scheduler that follows a [`Rule`].
 #[derive(Debug)]
 pub struct Candidates<T, R: Rule> {
     rule: R,
@@ -31,22 +31,23 @@ pub struct Candidates<T, R: Rule> {
     ranks: IndexVec<PoolIx, Ranks>,
     queues: IndexVec<QueueIx, Option<Queue<T, R::Memory>>>,
     waiting: usize,
-    /// Pools whose first candidate left without taking the free slots that it waited for.
+    /// Pools whose first candidate left without taking the free slots for which it waited.
     unblocked: Vec<PoolIx>,
-    /// By pool: when it has to be looked at next.
+    /// By pool: when it must next be looked at.
     timers: IndexedHeap<PoolIx>,
     /// Pools that have changed since their timers were set, each once.
     changed: Vec<PoolIx>,
 }
 
-/// What became of the attempt to start a candidate on a slot.
+/// The result of an attempt to start a candidate on a slot.
 #[derive(Debug, Clone, Copy)]
 enum Start {
     Started,
-    /// Requests were given up first: its place among the others has to be looked at again.
+    /// Requests were given up first, so the candidate must be ranked again.
     Shed,
-    /// It may start there from this time, because a slot that is free soon can be too early for a
-    /// small batch, which needs less time to be sent than a large one; or [`NEVER`].
+    /// The candidate may start there from this time, because a slot that becomes free soon can be
+    /// too early for a small batch, which needs less time to be sent than a large one; or
+    /// [`NEVER`].
     Later(Nanos),
 }
 
@@ -66,7 +67,7 @@ impl<T, R: Rule> Candidates<T, R> {
         }
     }
 
-    /// Something has changed by which a pool may have to be looked at sooner or later than known.
+    /// Marks a pool whose next look may be due sooner or later than known.
     fn mark(&mut self, pool: PoolIx) {
         let ranks = &mut self.ranks[pool];
         if !std::mem::replace(&mut ranks.changed, true) {
@@ -96,7 +97,7 @@ impl<T, R: Rule> Candidates<T, R> {
         self.ranks.grown(pool)
     }
 
-    /// Forms the candidates of a queue again and starts what is ready and finds a slot.
+    /// Forms the candidates of a queue again, and starts those that are ready and find a slot.
     fn refresh(&mut self, now: Nanos, queue: QueueIx, mut cause: Cause, actions: &mut Actions<T>) {
         let seats = self
             .queues
@@ -105,7 +106,7 @@ impl<T, R: Rule> Candidates<T, R> {
         let mut at = 0;
         while at < seats {
             let started = self.refresh_seat(now, queue, at, cause, actions);
-            // What a batch leaves behind is formed again on every seat.
+            // After a batch has started, the rest of the queue is formed again on every seat.
             at = if started { 0 } else { at + 1 };
             if started {
                 cause = Cause::Queue;
@@ -116,7 +117,7 @@ impl<T, R: Rule> Candidates<T, R> {
         }
     }
 
-    /// Tells whether a batch was started.
+    /// Returns whether a batch was started.
     fn refresh_seat(
         &mut self,
         now: Nanos,
@@ -132,8 +133,8 @@ impl<T, R: Rule> Candidates<T, R> {
         let first = |ranks: &Ranks| ranks.ready.first().map(|(_, first)| first);
         let was_first = first(&self.ranks[pool]) == Some(queue);
         let started = self.place_seat(now, queue, at, (cause, NEVER), actions);
-        // Either the first has left the order, or slots were taken: others may follow, and with
-        // fewer idle slots the deferred ones are more eager.
+        // Either the first candidate has left the order, or slots were taken. Other candidates may
+        // follow, and with fewer idle slots the deferred ones are more eager.
         let ranks = &self.ranks[pool];
         let others = first(ranks).is_some_and(|other| other != queue) || !ranks.deferred.is_empty();
         if (was_first || started) && others && self.fleet.pool(pool).is_some_and(Pool::has_free) {
@@ -142,8 +143,8 @@ impl<T, R: Rule> Candidates<T, R> {
         started
     }
 
-    /// Forms the candidate and puts it where it belongs: on a slot, or into the heaps, to be formed
-    /// again at `wake` at the latest.
+    /// Forms the candidate and gives it a slot, or puts it into the heaps to be formed again at
+    /// `wake` at the latest.
     fn place_seat(
         &mut self,
         now: Nanos,
@@ -193,8 +194,9 @@ impl<T, R: Rule> Candidates<T, R> {
         }
     }
 
-    /// The common case of a request that joins a candidate: nothing starts and nothing is dropped,
-    /// so only the candidate's keys change. `false` when there is more to do on some seat.
+    /// Handles the common case of a request that joins a candidate. Nothing starts and nothing is
+    /// dropped, so only the candidate's keys change. Returns `false` if some seat needs more than
+    /// that.
     fn joined(&mut self, now: Nanos, queue: QueueIx) -> bool {
         let seats = self.queue(queue).map_or(0, |of| of.seats.len());
         let joined = (0..seats).all(|at| self.joined_seat(now, queue, at));
@@ -251,7 +253,7 @@ impl<T, R: Rule> Candidates<T, R> {
         true
     }
 
-    /// Whether the time of a candidate has come. Without a free slot there is no haste.
+    /// Whether a candidate may start now. It need not be checked closely while no slot is free.
     fn may_start(&self, now: Nanos, pool: PoolIx, formed: &NextBatch) -> bool {
         if formed.ready_at <= now {
             return true;
@@ -260,7 +262,7 @@ impl<T, R: Rule> Candidates<T, R> {
         eager.allows(now, formed) && self.fleet.pool(pool).is_some_and(Pool::has_free)
     }
 
-    /// Moves the deferred candidates to the ready ones whose time has come.
+    /// Moves the deferred candidates whose time has come to the ready ones.
     fn promote(&mut self, now: Nanos, pool: PoolIx, actions: &mut Actions<T>) {
         loop {
             let ranks = &self.ranks[pool];
@@ -283,7 +285,8 @@ impl<T, R: Rule> Candidates<T, R> {
         }
     }
 
-    /// Asks the rule, drops what it gives up; `None` for an unknown seat.
+    /// Asks the rule for the candidate and drops the requests that it gives up. Returns `None` for
+    /// an unknown seat.
     fn form(
         &mut self,
         now: Nanos,
@@ -316,13 +319,13 @@ impl<T, R: Rule> Candidates<T, R> {
             most,
         );
         let mut formed = seat.hold_back(&of.requests, &self.fleet, self.delay, formed);
-        // A slot that is not free yet may be too late for requests that another one is in time for:
-        // it passes them over, as a slower device does.
+        // A slot that is not free yet may be too late for requests that another slot can still
+        // meet. It skips them without dropping them, as a slower device does.
         if at == 0 && free_at <= now && formed.passed > 0 {
             let seats = &self.queues[queue].as_ref()?.seats;
             let free =
                 |seat: &Seat<R::Memory>| self.fleet.pool(seat.pool).is_some_and(Pool::has_free);
-            // What could still be met is for another pool that has a device to spare.
+            // Requests that can still be met are left to another pool that has a device to spare.
             if formed.reason == DropReason::Expired || !seats[1..].iter().any(free) {
                 self.give_up(queue, formed.passed, formed.reason, actions);
                 formed.passed = 0;
@@ -343,7 +346,7 @@ impl<T, R: Rule> Candidates<T, R> {
         }
     }
 
-    /// Takes requests out of a queue and keeps every sum true.
+    /// Takes requests out of a queue and updates every sum.
     fn take(&mut self, queue: QueueIx, from: usize, count: usize, served: bool) -> Vec<Request<T>> {
         let delay = self.delay;
         let Some(of) = self.queue(queue) else {
@@ -364,7 +367,7 @@ impl<T, R: Rule> Candidates<T, R> {
         requests
     }
 
-    /// Gives the candidate to a slot, if it is still one for it.
+    /// Gives the candidate to a slot, if it still fits the slot.
     fn start(
         &mut self,
         now: Nanos,
@@ -449,19 +452,19 @@ impl<T, R: Rule> Candidates<T, R> {
             if self.rank_again(now, queue, at, actions) {
                 continue;
             }
-            // Nothing overtakes the first, even if it waits for slots: one with many threads would
-            // starve.
+            // Nothing overtakes the first candidate, even if it waits for slots. Otherwise a
+            // candidate with many threads would starve.
             let Some(place) = self.fleet.pool(pool).and_then(|of| of.find(slots)) else {
                 return;
             };
             match self.start(now, queue, at, place, actions) {
                 Start::Started => self.refresh(now, queue, Cause::Queue, actions),
-                // What is left may start later than others, who then go first.
+                // The rest may start later than others, which then go first.
                 Start::Shed => {
                     self.place_seat(now, queue, at, (Cause::Promotion, NEVER), actions);
                 }
-                // Nothing has changed but what is known of this slot. If every seat were looked at
-                // again, candidates that no slot is right for could call each other up for ever.
+                // Only what is known of this slot has changed. If every seat were looked at again,
+                // candidates that fit no slot could call each other up for ever.
                 Start::Later(wake) => {
                     self.place_seat(now, queue, at, (Cause::Promotion, wake), actions);
                     let first = self.ranks[pool].ready.first();
@@ -473,7 +476,7 @@ impl<T, R: Rule> Candidates<T, R> {
         }
     }
 
-    /// Whether the candidate of a seat is kept back for the sake of other tenants.
+    /// Whether the candidate of a seat is held back for the sake of other tenants.
     fn keeps_back(&mut self, queue: QueueIx, at: usize, pool: PoolIx) -> bool {
         let of = self.queues.known(queue);
         let seat = of.and_then(|of| of.seats.get(at));
@@ -481,9 +484,9 @@ impl<T, R: Rule> Candidates<T, R> {
         seat.is_some_and(|seat| ranks.keeps_back(&seat.spec, self.fleet.pool(pool)))
     }
 
-    /// Corrects the place of a candidate whose latest start has passed while it was ready: what is
-    /// left of it may start later than others. Its old place was never too far back. Tells whether
-    /// it lost the first place.
+    /// Corrects the rank of a candidate whose latest start passed while it was ready: the rest of
+    /// it may start later than others. Its old rank was never too low. Returns whether it lost the
+    /// first place.
     fn rank_again(
         &mut self,
         now: Nanos,
@@ -503,7 +506,7 @@ impl<T, R: Rule> Candidates<T, R> {
         first.is_none_or(|(_, first)| first != queue)
     }
 
-    /// Ends an event: uses what was unblocked beside what the event was about.
+    /// Ends an event: dispatches on the pools that the event has unblocked, and sets the timers.
     fn finish_event(&mut self, now: Nanos, actions: &mut Actions<T>) {
         while let Some(pool) = self.unblocked.pop() {
             self.dispatch(now, pool, actions);

@@ -1,9 +1,9 @@
-//! A priority queue whose entries can be found again: least key first, one entry per id.
+//! A priority queue whose entries can be found by id: least key first, one entry per id.
 
 use sextant_types::index::Number;
 use smallvec::{SmallVec, smallvec};
 
-/// A 4-ary heap of (key, id) with the position of each id, so that a key changes in O(log n).
+/// A 4-ary heap of (key, id) that stores the position of each id, so that a key changes in O(log n).
 ///
 /// Four children share a cache line, and most changes of a scheduler move an entry by one level.
 #[derive(Debug, Clone)]
@@ -39,7 +39,7 @@ impl<I: Number> IndexedHeap<I> {
         self.entries.first().map(|(key, _)| *key)
     }
 
-    /// The least key; the largest number where there is none.
+    /// The least key; the largest number if the heap is empty.
     #[inline]
     pub fn least(&self) -> u64 {
         self.entries.first().map_or(u64::MAX, |(key, _)| *key)
@@ -52,12 +52,12 @@ impl<I: Number> IndexedHeap<I> {
         self.entries.get(at as usize).map(|(key, _)| *key)
     }
 
-    /// Entries.
+    /// The number of entries.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no entries.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -67,8 +67,8 @@ impl<I: Number> IndexedHeap<I> {
         self.entries.iter().copied()
     }
 
-    /// The least key under `bound` among the entries of which `is` is true. Looks at no entry whose key is
-    /// as large as one that was found already, nor behind one.
+    /// The least key below `bound` among the entries for which `is` is true. Skips every entry whose key is not less
+    /// than a key found already, and everything below such an entry.
     #[inline]
     pub fn least_below(&self, bound: u64, is: impl FnMut(I) -> bool) -> Option<u64> {
         match self.least() < bound {
@@ -121,7 +121,7 @@ impl<I: Number> IndexedHeap<I> {
         }
     }
 
-    /// Removes `id`; tells its key.
+    /// Removes `id`. Returns its key.
     #[inline]
     pub fn remove(&mut self, id: I) -> Option<u64> {
         let at = *self.position.get(id.get() as usize)?;

@@ -1,4 +1,4 @@
-//! How long a batch runs, by rows: the profile as schedulers read it.
+//! How long a batch runs, by rows: the profile in the form that schedulers read.
 
 use std::sync::Arc;
 
@@ -6,13 +6,13 @@ use super::Nanos;
 
 /// Run time by rows: `nanos[i]` for `i + 1` rows, never decreasing, with a straight line beyond.
 ///
-/// Both directions cost O(1) on a table that is nearly a line, and O(log rows) otherwise: a
-/// scheduler asks with every request how many rows still fit. Clones share the table, so that
-/// many queues of one profile read the same few cache lines.
+/// Both directions cost O(1) on a table that is nearly a line, and O(log rows) otherwise. This matters because a
+/// scheduler asks with every request how many rows still fit. Clones share the table, so that many queues of one
+/// profile read the same few cache lines.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LatencyTable {
     nanos: Arc<[Nanos]>,
-    /// Of one row: asked for with every request.
+    /// Run time of one row, which is asked for with every request.
     first: Nanos,
     /// Added per row beyond the table, at least 1.
     slope: Nanos,
@@ -23,15 +23,15 @@ pub struct LatencyTable {
 /// Why a profile cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum InvalidLatency {
-    /// No row at all.
+    /// It has no row.
     Empty,
-    /// A larger batch is said to take less time.
+    /// A larger batch takes less time than a smaller one.
     Decreasing {
         /// Rows of the batch that is too fast.
         rows: u32,
         /// Its run time, ns.
         nanos: Nanos,
-        /// Run time of one row less, ns.
+        /// Run time of a batch of one row less, ns.
         before: Nanos,
     },
     /// A run time of zero, or a coefficient that is negative or not a number.
@@ -83,7 +83,7 @@ impl LatencyTable {
         })
     }
 
-    /// Of 1 to `rows` rows by `of`, where fewer rows never take longer: a batch that seems faster than a
+    /// A table of 1 to `rows` rows from `of`, in which fewer rows never take longer. A batch that seems faster than a
     /// smaller one gets the smaller one's time, and nothing takes less than a nanosecond.
     pub fn rising(rows: u32, mut of: impl FnMut(u32) -> Nanos) -> Self {
         let mut longest = 1;
@@ -107,7 +107,7 @@ impl LatencyTable {
         Self::new((1..=max_rows.max(1)).map(at).collect())
     }
 
-    /// Expected run time of `rows` rows, ns; of one row for zero.
+    /// Expected run time of `rows` rows, ns. Zero rows take as long as one.
     #[inline]
     pub fn of(&self, rows: u32) -> Nanos {
         if rows <= 1 {
@@ -120,7 +120,7 @@ impl LatencyTable {
         }
     }
 
-    /// Most rows that run within `budget` ns, at most `cap`; 0 when not even one does.
+    /// The most rows that run within `budget` ns, at most `cap`; 0 if not even one does.
     #[inline]
     pub fn rows_within(&self, budget: Nanos, cap: u32) -> u32 {
         if cap == 0 || self.of(cap) <= budget {
@@ -130,7 +130,7 @@ impl LatencyTable {
         if budget < first {
             return 0;
         }
-        // On a line the guess is right, or one off by rounding.
+        // On a line the guess is right, or off by one because of rounding.
         let guess = ((budget - first) as f64 * self.per_slope) as u32 + 1;
         let guess = guess.clamp(1, cap - 1);
         match (self.of(guess) <= budget, self.of(guess + 1) <= budget) {
@@ -145,7 +145,7 @@ impl LatencyTable {
         self.nanos.len() as u32
     }
 
-    /// Between `fits` rows, which run within `budget`, and `late`, which don't.
+    /// Searches between `fits` rows, which run within `budget`, and `late` rows, which do not.
     fn search(&self, budget: Nanos, mut fits: u32, mut late: u32) -> u32 {
         while late - fits > 1 {
             let middle = fits + (late - fits) / 2;

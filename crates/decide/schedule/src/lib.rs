@@ -1,16 +1,16 @@
 //! Which batch runs on which device, and when.
 //!
-//! A [`Scheduler`] owns the requests that wait, knows which devices are up and what they run, and
-//! answers every event with [`Action`]s. It does no I/O and keeps no clock: the live dispatcher and
-//! the simulator call the same methods, one on tokio's time, one on a virtual clock. Requests
-//! travel through it as an opaque payload, so each leaves exactly once: in a batch or dropped.
+//! A [`Scheduler`] owns the requests that wait, knows which devices are up and what they run, and answers every event
+//! with [`Action`]s. It does no I/O and keeps no clock. The live dispatcher and the simulator call the same methods,
+//! one on tokio's time, the other on a virtual clock. Requests travel through it as an opaque payload. Each leaves
+//! exactly once: in a batch or dropped.
 //!
-//! Words: a *queue* holds the requests of one variant (of one tenant, where tenants are kept
-//! apart); a *pool* is a set of identical devices with the same variants loaded; a *slot* runs one
-//! batch at a time: a device with one executor has one slot, a processor one per core.
+//! Words: a *queue* holds the requests of one variant (of one tenant, if tenants are kept apart). A *pool* is a set of
+//! identical devices with the same variants loaded. A *slot* runs one batch at a time: a device with one executor has
+//! one slot, a processor has one per core.
 //!
-//! [`Candidates`] is the machinery of the policies with one growing batch per queue, [`Sextant`] our rule
-//! in it, [`Options`] its parameters. [`Schedulers`] is what makes schedulers; the published policies, by their
+//! [`Candidates`] is the machinery shared by the policies that have one growing batch per queue, [`Sextant`] is our
+//! rule in it, and [`Options`] are its parameters. [`Schedulers`] makes schedulers. The published policies, under their
 //! names, are in `sextant-baselines`, which experiments use.
 //!
 //! **Invariant:** no clock, no async, no lock, no I/O, no logging. Time is an argument, order never
@@ -46,13 +46,13 @@ pub use sextant_types::{
     time::{NEVER, Nanos},
 };
 
-/// What a queue needs to know of its variant.
+/// What a queue must know of its variant.
 #[derive(Debug, Clone, PartialEq)]
 pub struct QueueSpec {
-    /// Most rows in a batch, at least 1.
+    /// The most rows in a batch, at least 1.
     pub max_rows: u32,
-    /// Most rows of a batch that several requests share, as a plan has it; `u32::MAX` without one. A request of more
-    /// rows runs alone.
+    /// The most rows of a batch that several requests share, as a plan says; `u32::MAX` without a plan. A request with
+    /// more rows runs alone.
     pub planned_rows: u32,
     /// Whether rows of several requests may share a batch.
     pub batched: bool,
@@ -60,26 +60,26 @@ pub struct QueueSpec {
     pub slots: u16,
     /// Expected run time by rows on the pool's devices.
     pub latency: LatencyTable,
-    /// Most rows waiting.
+    /// The most rows that may wait.
     pub max_waiting_rows: u32,
-    /// Whose it is: what tenants get of a pool that cannot serve all is by their weights. The same
-    /// priority and weight for all queues of a tenant.
+    /// The tenant. If a pool cannot serve all tenants, their weights determine what each gets. All queues of a tenant
+    /// have the same priority and weight.
     pub tenant: TenantIx,
-    /// Higher goes first, whatever the deadlines.
+    /// Queues of a higher priority go first, whatever the deadlines.
     pub priority: u8,
-    /// Share of what is served when not everything can be; 1 is normal.
+    /// The share of what is served if not everything can be served; 1 is normal.
     pub weight: f32,
-    /// Price of a slot's time on the pool's devices, in any unit; the same on all where it does not
-    /// matter. What a cheaper pool can still run in time is left to it.
+    /// Price of a slot's time on the pool's devices. The unit is arbitrary; the price is the same on all pools if it
+    /// does not matter. What a cheaper pool can still run in time is left to that pool.
     pub price: f32,
 }
 
 /// What a device offers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeviceSpec {
-    /// The pool it belongs to: devices of the same kind with the same variants loaded.
+    /// The pool to which it belongs: devices of the same kind with the same variants loaded.
     pub pool: PoolIx,
-    /// Batches it runs side by side, at least 1.
+    /// Batches that it runs side by side, at least 1.
     pub slots: u16,
 }
 
@@ -97,74 +97,73 @@ pub struct Request<T> {
 /// Why a request was dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DropReason {
-    /// Even started at once it would be late.
+    /// It would be late even if it started at once.
     Infeasible,
-    /// Its deadline became impossible while it waited.
+    /// It became impossible to meet its deadline while it waited.
     Expired,
-    /// It was given up, while it could still be met, so that others are met.
+    /// It could still be met, but was given up so that others are met.
     Shed,
     /// The queue is full.
     QueueFull,
-    /// The variant is not loaded on any device any more.
+    /// The variant is no longer loaded on any device.
     Gone,
 }
 
-/// What the caller has to do.
+/// An action that the caller must carry out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action<T> {
     /// Run a batch.
     Infer {
-        /// Of which queue.
+        /// The queue.
         queue: QueueIx,
-        /// On which device.
+        /// The device.
         device: DeviceIx,
-        /// Its requests, earliest deadline first.
+        /// The requests, earliest deadline first.
         requests: Vec<Request<T>>,
-        /// Not to be started before this: the device is busy until then, or the inputs are not
-        /// there; at most now when it can start at once.
+        /// The batch must not start before this: the device is busy until then, or the inputs are not there yet. It is
+        /// at most now if the batch can start at once.
         earliest: Nanos,
-        /// Not to be started after this; [`NEVER`] without a target.
+        /// The batch must not start after this; [`NEVER`] without a target.
         latest: Nanos,
         /// Expected run time, ns.
         expected: Nanos,
         /// To be handed to [`Scheduler::on_result`] when the batch has left the device.
         id: BatchId,
     },
-    /// Answer with a refusal.
+    /// Refuse a request.
     Drop {
         /// The request.
         request: Request<T>,
-        /// Why.
+        /// The reason.
         reason: DropReason,
     },
 }
 
-/// Where the actions of an event are collected.
+/// The list in which the actions of an event are collected.
 pub type Actions<T> = Vec<Action<T>>;
 
-/// What selection wants to know of a pool.
+/// The load of a pool, as selection needs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PoolLoad {
     /// Slots of devices that are up.
     pub slots: u32,
     /// Slots on which nothing runs.
     pub idle: u32,
-    /// Expected end of the first running batch when no slot is free, else 0.
+    /// Expected end of the running batch that ends first if no slot is free, else 0.
     pub busy_until: Nanos,
-    /// Estimated device time of what waits for this pool, ns, divided by its slots.
+    /// Estimated device time of the requests that wait for this pool, ns, divided by its slots.
     pub queued: Nanos,
 }
 
 /// A scheduling policy as a state machine. `now` never decreases.
 ///
-/// Contract: a request handed to [`Self::on_request`] leaves in exactly one action, at once or with
-/// a later event; after [`Self::on_unloaded`] of its last pool nothing of a queue is left behind.
-/// No slot runs two batches at once, and a batch is never started when it would be late by its
-/// profile. The caller calls [`Self::on_timer`] no earlier than [`Self::next_timer`] says and as
-/// soon after as it can; calling it too early or twice does no harm.
+/// Contract: a request handed to [`Self::on_request`] leaves in exactly one action, at once or with a later event.
+/// After [`Self::on_unloaded`] for the last pool of a queue nothing of the queue remains. No slot runs two batches at
+/// once, and a batch is never started if it would be late by its profile. The caller calls [`Self::on_timer`] no
+/// earlier than [`Self::next_timer`] says and as soon after that as it can. Calling it too early or twice does no harm.
 pub trait Scheduler<T>: std::fmt::Debug + Send {
-    /// A device is up, with everything of its pool loaded and nothing running. Of a device that was
-    /// up already everything under way is forgotten first, as by [`Self::on_device_down`].
+    /// A device is up, with everything of its pool loaded and nothing running. If the device was up already, everything
+    /// under way on it is forgotten first, as by [`Self::on_device_down`].
     fn on_device_up(
         &mut self,
         now: Nanos,
@@ -173,8 +172,8 @@ pub trait Scheduler<T>: std::fmt::Debug + Send {
         actions: &mut Actions<T>,
     ) -> Vec<BatchId>;
 
-    /// A device is gone; tells the batches that were under way on it. Their requests are with the
-    /// caller, who may hand them in again. Late results of these batches are ignored.
+    /// A device is gone. Returns the batches that were under way on it. The caller has their requests and may hand them
+    /// in again. Late results of these batches are ignored.
     fn on_device_down(
         &mut self,
         now: Nanos,
@@ -182,8 +181,8 @@ pub trait Scheduler<T>: std::fmt::Debug + Send {
         actions: &mut Actions<T>,
     ) -> Vec<BatchId>;
 
-    /// A device that is up belongs to another pool from now on, with what runs on it: what is loaded
-    /// on it has changed. Changes nothing for one that is not up or is there already.
+    /// A device that is up belongs to another pool from now on, with what runs on it, because what is loaded on it has
+    /// changed. This changes nothing for a device that is not up or that is in the pool already.
     fn on_device_moved(
         &mut self,
         now: Nanos,
@@ -202,7 +201,7 @@ pub trait Scheduler<T>: std::fmt::Debug + Send {
         actions: &mut Actions<T>,
     );
 
-    /// A queue may not use a pool any more; without any pool left its requests are handed back.
+    /// A queue may no longer use a pool. If no pool is left, its requests are handed back.
     fn on_unloaded(&mut self, now: Nanos, pool: PoolIx, queue: QueueIx, actions: &mut Actions<T>);
 
     /// A request arrives.
@@ -214,8 +213,7 @@ pub trait Scheduler<T>: std::fmt::Debug + Send {
         actions: &mut Actions<T>,
     );
 
-    /// Several requests of one queue arrive together: the first batch is not the first of them
-    /// alone.
+    /// Several requests of one queue arrive together, so that the first batch is not the first of them alone.
     fn on_requests(
         &mut self,
         now: Nanos,
@@ -228,31 +226,31 @@ pub trait Scheduler<T>: std::fmt::Debug + Send {
         }
     }
 
-    /// A batch has left its device, whatever became of it.
+    /// A batch has left its device, whatever its outcome.
     fn on_result(&mut self, now: Nanos, batch: BatchId, actions: &mut Actions<T>);
 
     /// Time has passed.
     fn on_timer(&mut self, now: Nanos, actions: &mut Actions<T>);
 
-    /// When [`Self::on_timer`] is next worth calling. O(1).
+    /// When [`Self::on_timer`] should next be called. O(1).
     fn next_timer(&self) -> Option<Nanos>;
 
-    /// Requests waiting over all queues.
+    /// Requests that wait, over all queues.
     fn waiting(&self) -> usize;
 
     /// The state of a pool for selection and scaling.
     fn load(&self, pool: PoolIx) -> PoolLoad;
 
-    /// What waits for a pool by tenant, where the policy shares devices out among several.
+    /// The backlogs of a pool by tenant, if the policy shares devices out among several.
     fn backlogs(&self, _pool: PoolIx, _each: &mut dyn FnMut(Backlog)) {}
 
-    /// How much device time goes before a query that a tenant adds on a pool, as [`ahead`]; `None` where
-    /// nothing is known of it there.
+    /// How much device time goes before a query that a tenant adds in a pool, as [`ahead`]; `None` if the tenant is not
+    /// known there.
     fn ahead(&self, _pool: PoolIx, _tenant: TenantIx) -> Option<Nanos> {
         None
     }
 
-    /// What of [`Self::backlogs`] is different from what this told before, for those who keep a copy:
-    /// an event costs them what it changes, however many tenants there are.
+    /// Passes to `each` what has changed in [`Self::backlogs`] since the last call, for callers that keep a copy. An
+    /// event costs them only what it changes, however many tenants there are.
     fn take_news(&mut self, _pool: PoolIx, _each: &mut dyn FnMut(News)) {}
 }

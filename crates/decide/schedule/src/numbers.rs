@@ -4,8 +4,8 @@ use std::marker::PhantomData;
 
 use sextant_types::index::Number;
 
-/// A bitmap with one summary bit per 64 members: insert and remove in O(1), the least member after
-/// a look at one summary word per 4,096.
+/// A bitmap with one summary bit per 64 members. Insert and remove are O(1). Finding the least
+/// member looks at one summary word per 4,096 numbers.
 #[derive(Debug, Clone)]
 pub struct NumberSet<I> {
     words: Vec<u64>,

@@ -1,4 +1,4 @@
-//! The parameters of our policy, and who makes schedulers.
+//! The parameters of our policy, and the trait that makes schedulers.
 
 use super::{Candidates, NEVER, Nanos, Scheduler, Sextant};
 
@@ -16,26 +16,26 @@ pub struct Delay {
 /// The parameters of our policy.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Options {
-    /// High bounds of the network's delays, for which the schedule makes room.
+    /// Upper bounds of the network's delays, for which the schedule allows.
     pub delay: Delay,
-    /// Share, 0 to 1, of the devices beyond those that a burst may need which is kept
-    /// idle. 0 spends them on starting batches sooner, 1 waits for fuller batches instead, so that
-    /// idle time shows true spare capacity. Where devices are scarce it makes no difference.
+    /// The share, 0 to 1, of the devices beyond those that a burst may need which is kept idle. 0 uses them to start
+    /// batches sooner. 1 waits for fuller batches instead, so that idle time shows true spare capacity. If devices are
+    /// scarce, the value makes no difference.
     pub hold: f64,
 }
 
-/// Makes schedulers of one policy. The service has [`Options`]; experiments bring policies of others.
+/// Makes schedulers of one policy. The service uses [`Options`]; experiments bring other policies.
 pub trait Schedulers: std::fmt::Debug + Clone {
-    /// High bounds of the network's delays.
+    /// Upper bounds of the network's delays.
     fn delay(&self) -> Delay;
 
-    /// Changes them.
+    /// Changes the delays.
     fn set_delay(&mut self, delay: Delay);
 
     /// Whether the policy lets batches wait for idle devices.
     fn defers(&self) -> bool;
 
-    /// A scheduler that holds nothing yet.
+    /// Makes a scheduler that holds nothing yet.
     fn build<T: std::fmt::Debug + Send + 'static>(&self) -> Box<dyn Scheduler<T>>;
 }
 
@@ -62,7 +62,7 @@ impl Schedulers for Options {
 // === impl Delay ===
 
 impl Delay {
-    /// A deadline as the device has to meet it: the answer still has to travel.
+    /// The deadline by which the device has to be done: the answer still has to travel.
     #[inline]
     pub fn inward(&self, deadline: Nanos) -> Nanos {
         match deadline {
@@ -80,7 +80,7 @@ impl Delay {
         }
     }
 
-    /// From the decision until a batch of `rows` rows could start on an idle device, ns.
+    /// The time from the decision until a batch of `rows` rows could start on an idle device, ns.
     #[inline]
     pub fn before_start(&self, rows: u32) -> Nanos {
         self.control + self.data_per_row * Nanos::from(rows)

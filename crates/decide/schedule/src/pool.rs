@@ -1,4 +1,4 @@
-//! The devices of one kind: which are free, and until when the others run.
+//! The devices of one kind: which are free, and how long the others run.
 
 use super::{IndexedHeap, Nanos, numbers::NumberSet};
 use sextant_types::index::{DeviceIx, IndexVec, SlotIx};
@@ -10,12 +10,12 @@ use offers::Offers;
 
 pub use fleet::{BatchId, Fleet, RunningBatch};
 
-/// What a batch occupies once it is placed.
+/// The slots that a batch occupies once it is placed.
 #[derive(Debug, Clone)]
 pub struct Place {
     /// The device.
     pub device: DeviceIx,
-    /// When its slots are free.
+    /// When its slots become free.
     pub free_at: Nanos,
     slot: SlotIx,
     more: Vec<SlotIx>,
@@ -24,21 +24,21 @@ pub struct Place {
 #[derive(Debug, Clone, Copy, Default)]
 struct Slot {
     device: DeviceIx,
-    /// Batches sent and not answered; 2 while one waits behind another.
+    /// Batches that were sent and not answered; 2 while one waits behind another.
     batches: u8,
     /// When the last of them should end.
     until: Nanos,
-    /// Where these batches stand in the table of running ones.
+    /// The positions of these batches in the table of running batches.
     running: [Option<u32>; 2],
     up: bool,
 }
 
-/// The slots of one pool. A slot runs one batch at a time; a device with one executor has one slot,
-/// a processor has as many as cores.
+/// The slots of one pool. A slot runs one batch at a time. A device with one executor has one slot;
+/// a processor has one per core.
 ///
-/// Of several free slots the one with the least number is taken, so that at low load the last
-/// devices stay idle as a whole and can be given back. A batch of several slots goes to the device
-/// on which the fewest others are free, for the same reason.
+/// Of several free slots the one with the lowest number is taken, so that at low load the last
+/// devices stay entirely idle and can be given back. For the same reason a batch of several slots
+/// goes to the device on which the fewest others are free.
 #[derive(Debug, Clone, Default)]
 pub struct Pool {
     slots: IndexVec<SlotIx, Slot>,
@@ -47,33 +47,33 @@ pub struct Pool {
     free: NumberSet<SlotIx>,
     /// Slots that will be idle within the lead.
     soon: NumberSet<SlotIx>,
-    /// Busy slots by the time from which they may take their next batch.
+    /// Busy slots, by the time from which they may take their next batch.
     grantable: IndexedHeap<SlotIx>,
-    /// Devices with several slots, by how many of them a batch could have.
+    /// Devices with several slots, by the number of slots that a batch could have.
     offers: Offers,
     /// How long before its end the next batch may be sent.
     lead: Nanos,
     up: u32,
     idle: u32,
     crowding: Crowding,
-    /// Until when slots count as shared with batches without a deadline.
+    /// The time until which slots count as shared with batches without a deadline.
     shared_until: Nanos,
 }
 
 /// How scarce devices have been lately.
 #[derive(Debug, Clone, Copy, Default)]
 struct Crowding {
-    /// Share of time with no idle slot, forgetting over a second.
+    /// Share of time with no idle slot, weighted exponentially over a second.
     share: f64,
     observed: Nanos,
     /// Mean run time of batches, ns.
     mean_run: f64,
 }
 
-/// Time over which [`Crowding`] forgets, ns.
+/// Time constant with which [`Crowding`] forgets, ns.
 const CROWDING_MEMORY: f64 = 1e9;
 
-/// Within this time crowding does not change enough to decide anything again, ns.
+/// Within this time crowding does not change enough for a decision to be made again, ns.
 pub const CROWDING_STEP: Nanos = 250_000_000;
 
 // === impl Pool ===
@@ -89,12 +89,12 @@ impl Pool {
         self.idle
     }
 
-    /// Share of time in which no slot was idle, over about the last second, 0 to 1.
+    /// Share of time in which no slot was idle over about the last second, 0 to 1.
     pub fn crowded_share(&self) -> f64 {
         self.crowding.share
     }
 
-    /// Mean run time of the last hundred batches or so, ns; 0 before the first.
+    /// Mean run time of about the last hundred batches, ns; 0 before the first.
     pub fn mean_run(&self) -> f64 {
         self.crowding.mean_run
     }
@@ -105,13 +105,13 @@ impl Pool {
         self.shared_until = self.shared_until.max(after);
     }
 
-    /// Whether a batch without a deadline runs, or ended no longer ago than it ran: there is
-    /// device time that those with deadlines could have had.
+    /// Whether a batch without a deadline runs, or ended no longer ago than it ran. If so, there is
+    /// device time that batches with deadlines could have had.
     pub fn is_shared(&self, now: Nanos) -> bool {
         now < self.shared_until
     }
 
-    /// Accounts for the time until `now`; to be called before slots are taken or given back.
+    /// Accounts for the time until `now`. It must be called before slots are taken or given back.
     pub fn observe(&mut self, now: Nanos) {
         let passed = now.saturating_sub(self.crowding.observed) as f64;
         let all_busy = if self.idle == 0 { 1.0 } else { 0.0 };
@@ -120,7 +120,7 @@ impl Pool {
         self.crowding.observed = now;
     }
 
-    /// Accounts for the time until `now` where no slot was taken or given back for a while; tells
+    /// Accounts for the time until `now` if no slot was taken or given back for a while. Returns
     /// whether that changes anything.
     pub fn observe_rest(&mut self, now: Nanos) -> bool {
         let rested = now.saturating_sub(self.crowding.observed) >= CROWDING_STEP;
@@ -142,14 +142,15 @@ impl Pool {
         Some(self.slots[slot].until)
     }
 
-    /// A batch was sent that takes `lead` to arrive. The pool's lead follows the largest of the
-    /// last hundred or so: a slot is offered early enough for most, and not so early that small
-    /// batches wait on it while others end.
+    /// A batch was sent that takes `lead` to arrive. The pool's lead follows the largest lead of
+    /// about the last hundred batches. A slot is then offered early enough for most batches, and
+    /// not so early that small batches wait on it while others end.
     pub fn raise_lead(&mut self, lead: Nanos) {
         self.lead = lead.max(self.lead - self.lead / 64);
     }
 
-    /// From when a busy slot may take its next batch ahead of its end; `None` without a lead.
+    /// The time from which a busy slot may take its next batch before its current one ends; `None`
+    /// without a lead.
     pub fn next_grant(&self) -> Option<Nanos> {
         if self.lead == 0 {
             return None;
@@ -169,8 +170,8 @@ impl Pool {
         }
     }
 
-    /// Where a batch of `slots` slots could run now; it takes all of a device that has fewer. Does
-    /// not take it.
+    /// Where a batch of `slots` slots could run now. The batch takes all slots of a device that has
+    /// fewer. Does not take the place.
     pub fn find(&self, slots: u16) -> Option<Place> {
         if slots <= 1 || !self.offers.has_several() {
             let slot = self.free.first().or_else(|| self.soon.first())?;
@@ -202,7 +203,7 @@ impl Pool {
         }
     }
 
-    /// A batch, which stands at `running`, takes a slot.
+    /// Gives a slot to the batch at position `running`.
     fn occupy(&mut self, slot: SlotIx, until: Nanos, running: u32) {
         let offered = self.offers(slot);
         let state = &mut self.slots[slot];
@@ -249,14 +250,14 @@ impl Pool {
         }
     }
 
-    /// Takes over what was observed of the pool that this one's first devices come from.
+    /// Takes over the observations of the pool from which this pool's first devices come.
     fn inherit(&mut self, before: &Self) {
         self.lead = before.lead;
         self.crowding = before.crowding;
         self.shared_until = before.shared_until;
     }
 
-    /// Adds the slots of a device, in the state in which they come; tells their numbers here.
+    /// Adds the slots of a device, in their current state. Returns their numbers in this pool.
     fn admit(&mut self, device: DeviceIx, slots: Vec<Slot>) -> Vec<SlotIx> {
         let mut numbers = Vec::with_capacity(slots.len());
         for state in slots {
@@ -278,7 +279,7 @@ impl Pool {
         numbers
     }
 
-    /// Takes the slots of a device away; tells their numbers and the state in which they go.
+    /// Removes the slots of a device. Returns the state in which they leave.
     fn dismiss(&mut self, device: DeviceIx, slots: &[SlotIx]) -> Vec<Slot> {
         self.offers.dismiss(device);
         let mut states = Vec::with_capacity(slots.len());

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::{NEVER, Nanos, Request};
 
-/// A request and when it came.
+/// A request and its arrival time.
 #[derive(Debug)]
 struct Entry<T> {
     request: Request<T>,
@@ -13,16 +13,17 @@ struct Entry<T> {
 
 /// A queue in order of (deadline, arrival).
 ///
-/// Requests of one variant mostly carry the same target, so they come in order and are appended;
-/// one that comes out of order moves the shorter side of the queue.
+/// Requests of one variant mostly have the same target, so they arrive in order and are appended. For a request that
+/// arrives out of order, the shorter side of the queue is moved.
 #[derive(Debug)]
 pub struct RequestQueue<T> {
     entries: VecDeque<Entry<T>>,
     rows: u32,
-    /// Of those that a batch may wait for: of a queue whose requests have had deadlines, those with one. Others, such as a
-    /// job's, come when the one before them has been answered: who waits for them waits for nobody.
+    /// The rate of the requests for which a batch may wait: if requests of the queue have had deadlines, only those
+    /// with one. Requests without a deadline, such as a job's, come when the one before them has been answered, so
+    /// waiting for them is useless.
     rate: RateMeter,
-    /// When the last of those came.
+    /// When the last of these requests came.
     last: Nanos,
     /// Time between arrival and deadline of the last request that had a deadline, ns.
     slack: Nanos,
@@ -30,8 +31,8 @@ pub struct RequestQueue<T> {
 
 /// Arrival rate of one queue: an exponential average over windows of 50 ms.
 ///
-/// Symphony samples every 50 ms; the average here forgets over 20 windows, so that a burst is seen
-/// within a few windows and a gap does not erase what is known.
+/// Symphony samples every 50 ms. This average forgets over 20 windows, so that it shows a burst within a few windows,
+/// and a gap does not erase it.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RateMeter {
     window_from: Nanos,
@@ -59,7 +60,7 @@ impl<T> Default for RequestQueue<T> {
 }
 
 impl<T> RequestQueue<T> {
-    /// Adds a request; tells its position. `true` when a window of the rate meter has ended.
+    /// Adds a request. Returns its position, and `true` if a window of the rate meter has ended.
     pub fn push(&mut self, now: Nanos, request: Request<T>) -> (usize, bool) {
         self.rows += request.rows;
         let deadline = request.deadline;
@@ -115,8 +116,8 @@ impl<T> RequestQueue<T> {
         taken
     }
 
-    /// Where the first request without a deadline stands, if it came before `arrived_before`.
-    /// Those are behind all others.
+    /// The position of the first request without a deadline, if it came before `arrived_before`. Such requests are
+    /// behind all others.
     pub fn patient_before(&self, arrived_before: Nanos) -> Option<usize> {
         let last = self.entries.back()?;
         if last.request.deadline != NEVER {
@@ -133,12 +134,12 @@ impl<T> RequestQueue<T> {
         }
     }
 
-    /// Removes everything.
+    /// Removes all requests.
     pub fn clear(&mut self) -> Vec<Request<T>> {
         self.take(0, usize::MAX - 1)
     }
 
-    /// Requests.
+    /// The number of requests.
     #[inline]
     pub fn len(&self) -> usize {
         self.entries.len()
@@ -149,13 +150,13 @@ impl<T> RequestQueue<T> {
         self.entries.is_empty()
     }
 
-    /// Rows of all requests.
+    /// Rows of all requests together.
     #[inline]
     pub fn rows(&self) -> u32 {
         self.rows
     }
 
-    /// Whether every request has one row, so that rows and requests are the same.
+    /// Whether every request has one row, so that the numbers of rows and requests are the same.
     #[inline]
     pub fn single_rows(&self) -> bool {
         self.rows as usize == self.entries.len()
@@ -169,7 +170,7 @@ impl<T> RequestQueue<T> {
             .map_or(NEVER, |entry| entry.request.deadline)
     }
 
-    /// How many of the first requests have a deadline before `deadline`.
+    /// The number of first requests whose deadline is before `deadline`.
     #[inline]
     pub fn due_before(&self, deadline: Nanos) -> usize {
         if self.deadline(0) >= deadline {
@@ -205,7 +206,7 @@ impl<T> RequestQueue<T> {
                 .sum::<u32>()
     }
 
-    /// How many requests, and of how many rows, fit into `rows` rows after the first `skip`.
+    /// How many requests fit into `rows` rows after the first `skip`, and the rows that they have.
     pub fn fit(&self, skip: usize, rows: u32) -> (usize, u32) {
         if self.single_rows() {
             let count = (self.entries.len().saturating_sub(skip)).min(rows as usize);
@@ -221,7 +222,7 @@ impl<T> RequestQueue<T> {
         fitted
     }
 
-    /// Rows per ns, measured: of requests with a deadline, where the queue has had any.
+    /// The measured rate in rows per ns: of requests with a deadline, if the queue has had any.
     pub fn rate(&self) -> f64 {
         self.rate.average
     }
@@ -231,7 +232,7 @@ impl<T> RequestQueue<T> {
         self.last
     }
 
-    /// Target of the latest request that had one, ns; [`NEVER`] when none had.
+    /// Target of the latest request that had one, ns; [`NEVER`] if none had.
     pub fn slack(&self) -> Nanos {
         self.slack
     }
@@ -240,7 +241,7 @@ impl<T> RequestQueue<T> {
 // === impl RateMeter ===
 
 impl RateMeter {
-    /// Counts `rows`; `true` when the average has changed.
+    /// Counts `rows`. Returns `true` if the average has changed.
     #[inline]
     pub fn add(&mut self, now: Nanos, rows: u32) -> bool {
         let elapsed = now.saturating_sub(self.window_from);

@@ -1,86 +1,86 @@
-//! How candidates are formed: the part in which policies of one growing batch per queue differ.
+//! How candidates are formed. Policies with one growing batch per queue differ in this part.
 
 use super::{Delay, DropReason, LatencyTable, NEVER, Nanos, Pool, QueueSpec, RequestQueue};
 
 /// Why a candidate is formed again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cause {
-    /// A request came, or some left.
+    /// A request came, or requests left.
     Queue,
-    /// The time that the candidate asked for has come.
+    /// The time for which the candidate asked has come.
     Timer,
-    /// It may be ready now that a slot is free.
+    /// The candidate may be ready now that a slot is free.
     Promotion,
     /// A slot is free for it.
     Device,
 }
 
-/// What a rule sees.
+/// The state that a rule sees.
 #[derive(Debug)]
 pub struct View<'a, T> {
     /// Now.
     pub now: Nanos,
-    /// Why it is asked.
+    /// Why the candidate is formed.
     pub cause: Cause,
-    /// When the slot at hand is free; 0 when it is idle, or none is at hand.
+    /// When the slot under consideration becomes free; 0 if it is idle or there is none.
     pub free_at: Nanos,
     /// The requests.
     pub queue: &'a RequestQueue<T>,
-    /// The seat's spec.
+    /// The specification of the seat.
     pub spec: &'a QueueSpec,
     /// The seat's pool.
     pub pool: &'a Pool,
-    /// Delays to make room for.
+    /// Delays for which to allow.
     pub delay: Delay,
     /// Whether the average rate has changed since the last call.
     pub rate_changed: bool,
-    /// Most rows in the batch: those of the spec, or fewer for the sake of other tenants.
+    /// The most rows in the batch: those of the specification, or fewer for the sake of other tenants.
     pub max_rows: u32,
 }
 
-/// What surrounds a queue when its candidate is formed.
+/// The state around a queue when its candidate is formed.
 #[derive(Debug, Clone, Copy)]
 pub struct Surroundings<'a> {
     /// Now.
     pub now: Nanos,
-    /// Why it is formed.
+    /// Why the candidate is formed.
     pub cause: Cause,
-    /// When the device at hand is free; 0 when it is idle, or none is at hand.
+    /// When the device under consideration becomes free; 0 if it is idle or there is none.
     pub free_at: Nanos,
-    /// The devices as far as they are known here.
+    /// The devices, as far as they are known.
     pub pool: &'a Pool,
-    /// Delays to make room for.
+    /// Delays for which to allow.
     pub delay: Delay,
 }
 
 /// The next batch of a seat.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct NextBatch {
-    /// How many of the first requests cannot be part of it.
+    /// The number of first requests that cannot be part of it.
     pub passed: usize,
-    /// Why they are dropped, when they are.
+    /// The reason for dropping them, if they are dropped.
     pub reason: DropReason,
-    /// Most rows that it may have; 0 for no batch.
+    /// The most rows that it may have; 0 for no batch.
     pub rows: u32,
     /// From when it may be given to a slot.
     pub ready_at: Nanos,
-    /// Not to be started after this.
+    /// The batch must not start after this.
     pub latest: Nanos,
-    /// Where it stands among those that are ready: least first.
+    /// Its rank among those that are ready, least first.
     pub rank: Nanos,
-    /// When it has to be formed again if nothing happens before.
+    /// When it must be formed again if nothing happens before.
     pub until: Nanos,
-    /// What waiting is worth, per row that it has: compared with [`Eagerness::worth`]; infinite
-    /// for a candidate that only starts when its time has come.
+    /// What waiting is worth, per row of the batch. It is compared with [`Eagerness::worth`], and is infinite for a
+    /// candidate that starts only when its time has come.
     pub worth: f32,
 }
 
-/// How much before its time a candidate may start on a pool as it is now.
+/// How long before its time a candidate may start, in the present state of the pool.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Eagerness {
-    /// This long before [`NextBatch::ready_at`].
+    /// It may start this long before [`NextBatch::ready_at`].
     pub early: Nanos,
-    /// At any time, when its [`NextBatch::worth`] is at most this.
+    /// It may start at any time if its [`NextBatch::worth`] is at most this.
     pub worth: f32,
 }
 
@@ -92,8 +92,8 @@ pub trait Rule: std::fmt::Debug + Send {
     /// The candidate of a seat whose queue is not empty.
     fn form<T>(&mut self, view: &View<'_, T>, memory: &mut Self::Memory) -> NextBatch;
 
-    /// How eager candidates are on `pool`: not at all, if the rule does not say otherwise. Asked
-    /// whenever slots are taken or given back.
+    /// How eager candidates are on `pool`. By default they are not eager. It is asked whenever slots are taken or given
+    /// back.
     fn eagerness(&self, _pool: &Pool) -> Eagerness {
         Eagerness::NONE
     }
@@ -111,8 +111,8 @@ pub trait Rule: std::fmt::Debug + Send {
     fn inserted(_memory: &mut Self::Memory, _at: usize) {}
 }
 
-/// A request without a deadline ranks as if it had to start within this time, and has a place in
-/// its queue's next batch then, so that those with deadlines cannot keep it waiting for ever.
+/// A request without a deadline ranks as if it had to start within this time. After this time it has a place in its
+/// queue's next batch, so that requests with deadlines cannot delay it for ever.
 pub(super) const PATIENCE: Nanos = 5_000_000_000;
 
 // === impl Eagerness ===
@@ -130,9 +130,8 @@ impl Eagerness {
         worth: 0.0,
     };
 
-    /// The worth of a candidate that this eagerness may allow while it waits: the share of time
-    /// that it follows changes by a few hundredths in that time, so that others need not be kept
-    /// in order.
+    /// The worth of a candidate, if this eagerness may allow it to start while it waits. The share of time that
+    /// eagerness follows changes by only a few hundredths in that time, so other candidates need not be kept in order.
     #[inline]
     pub(super) fn may_allow(&self, formed: &NextBatch) -> Option<f32> {
         (formed.worth <= self.worth + 0.05).then_some(formed.worth)
@@ -147,7 +146,7 @@ impl Eagerness {
 // === impl Surroundings ===
 
 impl<'a> Surroundings<'a> {
-    /// What a rule sees of a queue on a seat with `spec`.
+    /// The view that a rule has of a queue on a seat with `spec`.
     #[inline]
     pub fn view<T>(
         &self,
@@ -172,7 +171,7 @@ impl<'a> Surroundings<'a> {
 // === impl View ===
 
 impl<T> View<'_, T> {
-    /// When a batch of `rows` rows could start at the earliest.
+    /// The earliest time at which a batch of `rows` rows could start.
     #[inline]
     pub fn earliest(&self, rows: u32) -> Nanos {
         earliest(self.delay, self.now, self.free_at, rows)
@@ -186,7 +185,7 @@ impl<T> View<'_, T> {
             <= deadline
     }
 
-    /// Most rows of a batch that ends by `deadline`, at most `most` and the seat's maximum.
+    /// The most rows of a batch that ends by `deadline`, at most `most` and the seat's maximum.
     #[inline]
     pub fn rows_within(&self, deadline: Nanos, most: u32) -> u32 {
         let most = most.min(self.max_rows);
@@ -225,8 +224,8 @@ impl<T> View<'_, T> {
         deadline.saturating_sub(self.latency().of(rows))
     }
 
-    /// The batch that the first request which can still be met leads: how many are before it,
-    /// and the rows that run in time with it. `None` when no request can be met.
+    /// The batch led by the first request that can still be met: the number of requests before it, and the rows that
+    /// run in time with it. `None` if no request can be met.
     pub fn first_batch(&self) -> Option<(usize, u32)> {
         let passed = self.first_feasible(0);
         if passed == self.queue.len() {
@@ -236,15 +235,14 @@ impl<T> View<'_, T> {
         Some((passed, rows))
     }
 
-    /// Just after the last moment at which a batch of `rows` rows could be sent that has to start
-    /// by `latest`.
+    /// The moment just after the last one at which a batch of `rows` rows that has to start by `latest` could be sent.
     pub fn expiry(&self, latest: Nanos, rows: u32) -> Nanos {
         latest
             .saturating_sub(self.delay.before_start(rows))
             .saturating_add(1)
     }
 
-    /// The first request, from `from` on, that can still be met alone.
+    /// The position of the first request, from `from` on, that can still be met alone.
     pub fn first_feasible(&self, mut from: usize) -> usize {
         while from < self.queue.len()
             && !self.fits(self.queue.rows_of(from), self.queue.deadline(from))
@@ -258,8 +256,8 @@ impl<T> View<'_, T> {
 // === impl NextBatch ===
 
 impl NextBatch {
-    /// Its place among the ready candidates of all queues, least first, kept back for the sake
-    /// of other tenants or not.
+    /// Its key among the ready candidates of all queues, least first. `kept_back` says whether it is held back for the
+    /// sake of other tenants.
     #[inline]
     pub fn key<T>(&self, priority: u8, kept_back: bool, queue: &RequestQueue<T>) -> u64 {
         let by_rank = match self.rank {
@@ -284,16 +282,16 @@ impl NextBatch {
     }
 }
 
-/// When a batch of `rows` rows could start at the earliest on a slot that is free at `free_at`.
+/// The earliest time at which a batch of `rows` rows could start on a slot that becomes free at `free_at`.
 #[inline]
 pub(super) fn earliest(delay: Delay, now: Nanos, free_at: Nanos, rows: u32) -> Nanos {
     now.saturating_add(delay.before_start(rows)).max(free_at)
 }
 
-/// Set in the key of a candidate that is kept back: behind all others of its priority.
+/// Set in the key of a candidate that is held back, which puts it behind all others of its priority.
 pub(super) const KEPT_BACK: u64 = 1 << 55;
 
-/// Priority, then [`KEPT_BACK`], then rank in one key: 8 bits, 1 bit and 55 bits, a year of nanoseconds.
+/// Priority, then [`KEPT_BACK`], then rank in one key: 8 bits, 1 bit and 55 bits, which is a year of nanoseconds.
 #[inline]
 fn rank(priority: u8, rank: Nanos) -> u64 {
     (u64::from(u8::MAX - priority) << 56) | rank.min(KEPT_BACK - 1)

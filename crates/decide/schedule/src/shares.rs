@@ -1,25 +1,24 @@
 //! Weighted max-min shares of a pool's device time among tenants.
 //!
-//! A tenant below its share must not be delayed by another tenant's load.
-//! While devices suffice, the earliest deadline goes first, whoever asks. Once what waits would keep a
-//! tenant for longer than half of what its targets leave it, its *room*, the pool is *contended*, and
-//! device time is shared out by start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM 1996): each
-//! tenant has a finish tag `F`, the pool a virtual time `V` for each priority. A batch that takes `c` of
-//! device time begins at the tag `S = max(F, V)`, `V` as it was when its tenant began to wait, and moves
-//! `F` to `S + c / weight`; the new `V` is the least `S` of those who wait or begin. A tenant whose tag is beyond that of one that waits, by more than an eighth of the
-//! other's room, has had its share for now and goes after it; else the deadline decides. Nobody saves up
-//! shares while it is idle, and no device idles while anybody waits.
+//! A tenant below its share must not be delayed by another tenant's load. While devices suffice, the earliest deadline
+//! goes first, whichever tenant asks. The *room* of a tenant is the time that its targets leave beyond the run. When
+//! the waiting work would delay a tenant by more than half of its room, the pool is *contended*. Device time is then
+//! shared out by start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM 1996): each tenant has a finish tag `F`, and
+//! the pool has a virtual time `V` for each priority. A batch that takes `c` of device time begins at the tag `S =
+//! max(F, V)`, with `V` as it was when its tenant began to wait, and moves `F` to `S + c / weight`. The new `V` is the
+//! least `S` of the tenants that wait or begin. A tenant whose tag exceeds that of a waiting tenant by more than an
+//! eighth of the other's room has had its share for now and goes after it; otherwise the deadline decides. No tenant
+//! saves up shares while it is idle, and no device idles while a tenant waits.
 //!
-//! A batch is not interrupted, so its length counts as well: on a contended pool a tenant runs batches
-//! of at most half the room of those who would be due next and have little waiting. Four times the fixed
-//! cost of a batch is always allowed, so that tight targets of one tenant cost the others a quarter of
-//! their throughput at most.
+//! A batch is not interrupted, so its length counts as well. On a contended pool a tenant runs batches of at most half
+//! the room of the tenants that would be due next and have little waiting. Four times the fixed cost of a batch is
+//! always allowed, so that tight targets of one tenant cost the others at most a quarter of their throughput.
 //!
 //! A higher priority goes before all shares.
 //!
-//! An event touches the tenant that it is about and nobody who is merely registered: who waits, who is
-//! kept back and who asked lately stand in the heaps of their class ([`Class`]), and the first entries
-//! of these decide.
+//! An event touches only the tenant that it concerns, and no tenant that is merely registered. The tenants that wait,
+//! that are held back and that asked lately are in the heaps of their class ([`Class`]), and the first entries of these
+//! heaps decide.
 
 use std::cmp;
 
@@ -32,39 +31,39 @@ mod tests;
 
 use class::{Class, Classes, Tenant};
 
-/// What waits of a tenant on a pool, and what it may count on.
+/// The waiting work of a tenant in a pool, and the share that it is entitled to.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Backlog {
-    /// Who.
+    /// The tenant.
     pub tenant: TenantIx,
-    /// Higher goes first.
+    /// A higher priority goes first.
     pub priority: u8,
-    /// Share of what is served when not everything can be.
+    /// The share of what is served if not everything can be served.
     pub weight: f32,
-    /// Device time that what waits will take, times the slots it occupies, ns.
+    /// Device time that the waiting work will take, times the slots that it occupies, ns.
     pub work: Nanos,
-    /// The most of that which may go in one batch.
+    /// The most of `work` that may run in one batch.
     pub batch: Nanos,
-    /// Device time that an equal of weight 1 gets before this tenant has its turn again, ns.
+    /// Device time that an equal tenant of weight 1 gets before this tenant has its turn again, ns.
     pub lag: Nanos,
 }
 
-/// What has changed of a pool's shares, for those who keep a copy of [`Backlog`]s.
+/// A change of a pool's shares, for callers that keep a copy of [`Backlog`]s.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum News {
-    /// What waits of a tenant, with its finish tag. Its lag is what that is beyond the time of its
-    /// priority, which moves for all of a priority at once.
+    /// The backlog of a tenant, with its finish tag. Its lag is the amount by which the tag exceeds the time of its
+    /// priority. That time moves for all tenants of a priority at once.
     Tenant {
-        /// Without the lag, which is 0 here.
+        /// Its lag is not filled in; it is 0 here.
         backlog: Backlog,
-        /// The tag.
+        /// The finish tag.
         finish: Nanos,
     },
-    /// A tenant has no queue on the pool any more.
+    /// A tenant no longer has a queue in the pool.
     Gone(TenantIx),
     /// The virtual time of a priority.
     Time {
-        /// Which priority.
+        /// The priority.
         priority: u8,
         /// Its time.
         time: Nanos,
@@ -77,47 +76,46 @@ const MEMORY: Nanos = 1_000_000_000;
 /// The room of a query without a target, ns.
 const PATIENT: Nanos = 1_000_000_000;
 
-/// Part of a tenant's room that others may take: one in so many.
+/// Others may take one part in this many of a tenant's room.
 const TAKEN: Nanos = 2;
 
-/// Part of a tenant's room by which others may be ahead of it: one in so many.
+/// Others may be ahead of a tenant by one part in this many of its room.
 const AHEAD: Nanos = 8;
 
-/// How many times its fixed cost a batch may run in any case.
+/// A batch may always run this many times its fixed cost.
 const FIXED: f64 = 4.0;
 
 /// The shares of a pool's tenants.
 ///
-/// A lone tenant has no true entries in the heaps of its class, where nobody looks then. They are made
-/// when a second one comes.
+/// The entries of a lone tenant in the heaps of its class are not maintained, because nothing reads them. They are made
+/// when a second tenant comes.
 #[derive(Debug, Default)]
 pub(super) struct Shares {
     tenants: IndexVec<TenantIx, Option<Box<Tenant>>>,
-    /// How many there are.
+    /// The number of tenants.
     count: usize,
     classes: Classes,
     work: Nanos,
-    /// The slots by which it was last decided of whom little waits.
+    /// The number of slots by which it was last decided which tenants have little waiting.
     slots: Nanos,
-    /// Queues of tenants that are not kept back any more.
+    /// Queues of tenants that are no longer held back.
     due: Vec<QueueIx>,
     news: ChangeList,
 }
 
-/// Tenants of whom something has changed since that was last asked for, each once.
+/// The tenants that have changed since they were last taken, each once.
 #[derive(Debug, Default)]
 struct ChangeList {
     list: Vec<TenantIx>,
     marked: IndexVec<TenantIx, bool>,
 }
 
-/// How much device time goes before a query that `tenant` adds, times the slots it occupies, ns: what it
-/// has waiting itself, what equals get by their weights until that is served, and all that has a higher
-/// priority. `None` for a tenant of whom nothing is known there. Others of whom nothing waits may be
-/// left out.
+/// How much device time goes before a query that `tenant` adds, times the slots that it occupies, ns: its own waiting
+/// work, what equal tenants get by their weights until that is served, and all work of a higher priority. `None` for a
+/// tenant that is not known there. Other tenants without waiting work may be left out.
 pub fn ahead(tenant: TenantIx, backlogs: impl Iterator<Item = Backlog> + Clone) -> Option<Nanos> {
     let own = backlogs.clone().find(|it| it.tenant == tenant)?;
-    // Nobody comes between what goes in one batch.
+    // No other tenant gets a turn within one batch.
     let later = own.work.saturating_sub(own.batch);
     let turns = later as f64 / f64::from(own.weight) + own.lag as f64;
     let others = backlogs.filter(|it| it.tenant != tenant);
@@ -164,7 +162,7 @@ impl Shares {
         }
     }
 
-    /// A queue has no seat on the pool any more; nothing of it is counted as waiting.
+    /// A queue no longer has a seat in the pool, and none of its work counts as waiting.
     pub fn leave(&mut self, queue: QueueIx, tenant: TenantIx) {
         let Some(of) = self.tenants.known_mut(tenant) else {
             return;
@@ -181,13 +179,13 @@ impl Shares {
         self.classes.drop_empty();
     }
 
-    /// A tenant is of a class no more; tells whether it was kept back there.
+    /// Removes a tenant from a class. Returns whether it was held back there.
     fn quit(&mut self, tenant: TenantIx, priority: u8) -> bool {
         let class = self.classes.get_mut(priority);
         class.is_some_and(|class| class.quit(tenant))
     }
 
-    /// Puts a tenant where it belongs among those of its class, where there are others.
+    /// Ranks a tenant among those of its class, if there are others.
     fn arrange(&mut self, tenant: TenantIx) {
         let slots = self.slots;
         if self.count > 1
@@ -199,12 +197,12 @@ impl Shares {
         }
     }
 
-    /// Device time that waits for the pool, times slots, ns.
+    /// Device time of the work that waits for the pool, times slots, ns.
     pub fn work(&self) -> Nanos {
         self.work
     }
 
-    /// Of what waits, a tenant's part that was `before` is `after`.
+    /// A part of a tenant's waiting work changes from `before` to `after`.
     pub fn count(&mut self, tenant: TenantIx, before: Nanos, after: Nanos) {
         if before == after {
             return;
@@ -237,7 +235,7 @@ impl Shares {
         }
     }
 
-    /// A query has come which may take `room` beyond its own run.
+    /// A query has come that may take `room` beyond its own run.
     pub fn note(&mut self, now: Nanos, tenant: TenantIx, room: Nanos) {
         let Some(of) = self.tenants.known_mut(tenant) else {
             return;
@@ -289,7 +287,7 @@ impl Shares {
         self.release(priority);
     }
 
-    /// Candidates come forward of those of a priority who have not had more than their share any more.
+    /// Moves the candidates of those tenants of a priority forward that no longer have more than their share.
     fn release(&mut self, priority: u8) {
         let Some(class) = self.classes.get_mut(priority) else {
             return;
@@ -301,12 +299,12 @@ impl Shares {
         }
     }
 
-    /// A queue whose candidates need not be kept back any more.
+    /// A queue whose candidates need no longer be held back.
     pub fn next_due(&mut self) -> Option<QueueIx> {
         self.due.pop()
     }
 
-    /// Whether the candidates of a tenant are to be kept back on a pool of `slots` slots.
+    /// Whether the candidates of a tenant are held back on a pool of `slots` slots.
     #[inline]
     pub fn keeps_back(&mut self, tenant: TenantIx, slots: u32) -> bool {
         self.count > 1 && self.keeps_back_among(tenant, slots)
@@ -325,7 +323,7 @@ impl Shares {
         kept_back
     }
 
-    /// Most rows of a tenant's next batch on a pool of `slots` slots, for the sake of others.
+    /// The most rows of a tenant's next batch on a pool of `slots` slots, for the sake of others.
     #[inline]
     pub fn most_rows(&mut self, now: Nanos, spec: &QueueSpec, slots: u32) -> u32 {
         let slots = Nanos::from(slots);
@@ -335,7 +333,7 @@ impl Shares {
         }
     }
 
-    /// Whether more waits than the least room of those who asked lately and have little waiting.
+    /// Whether more work waits than fits into the least room of the tenants that asked lately and have little waiting.
     #[inline]
     fn is_crowded(&self) -> bool {
         self.work > self.classes.least_modest().saturating_mul(self.slots)
@@ -350,7 +348,7 @@ impl Shares {
         let Some(of) = tenants.known(spec.tenant) else {
             return u32::MAX;
         };
-        // Those count whose room is less than what waits.
+        // Only tenants whose room is less than the waiting work count.
         let mut least = match self.work {
             0 => 0,
             work => (work - 1).checked_div(slots).map_or(NEVER, |most| most + 1),
@@ -377,13 +375,13 @@ impl Shares {
         }
     }
 
-    /// What waits, by tenant.
+    /// The backlogs, by tenant.
     pub fn backlogs(&self) -> impl Iterator<Item = Backlog> {
         let tenants = self.tenants.numbered();
         tenants.filter_map(|(tenant, of)| Some(self.backlog(tenant, of.as_ref()?)))
     }
 
-    /// How much device time goes before a query that a tenant adds; as [`ahead`].
+    /// How much device time goes before a query that a tenant adds, as [`ahead`].
     pub fn ahead(&self, tenant: TenantIx) -> Option<Nanos> {
         let of = self.tenants.known(tenant)?;
         if self.count < 2 {
@@ -396,7 +394,7 @@ impl Shares {
         ahead(tenant, backlogs)
     }
 
-    /// Tells what has changed since the last call.
+    /// Passes to `each` what has changed since the last call.
     pub fn take_news(&mut self, each: &mut dyn FnMut(News)) {
         for class in self.classes.from(0) {
             if let Some(time) = class.take_time() {
@@ -439,7 +437,7 @@ impl ChangeList {
     }
 }
 
-/// Most rows of a batch that keeps others waiting for no longer than `room`, at least 1.
+/// The most rows of a batch that delays others by no more than `room`, at least 1.
 fn longest(latency: &LatencyTable, room: Nanos, most: u32) -> u32 {
     let always = (FIXED * latency.fixed_part()) as Nanos;
     latency.rows_within(room.max(always), most).max(1)

@@ -1,9 +1,9 @@
-//! What a queue's spec means for a request and for what waits.
+//! What a queue's specification means for a request and for waiting rows.
 
 use super::{Delay, DropReason, Nanos, QueueSpec, Request};
 
 impl QueueSpec {
-    /// Why a request is refused on arrival, with `waiting` rows before it.
+    /// The reason for which a request is refused on arrival, with `waiting` rows before it.
     pub fn refusal<T>(
         &self,
         now: Nanos,

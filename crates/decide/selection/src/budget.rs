@@ -1,55 +1,55 @@
-//! Money that an application may spend on answers: a bucket that its budget fills.
+//! The money that an application may spend on answers: a bucket that its budget fills.
 //!
-//! It fills with the budget's price of a second each second and holds at most [`WINDOW_S`] of it: who
-//! asks in bursts may spend a minute's worth at once. A query is charged with what it is expected to
-//! cost and corrected by what it did cost, so the bucket may owe for a while, and pays nothing meanwhile.
-//! A query that costs more than the bucket holds is paid by a full one, which then owes the rest: a small
-//! budget answers dear queries rarely, not never.
+//! Each second the bucket gains the budget's price of a second. It holds at most [`WINDOW_S`] of the budget, so an
+//! application whose queries come in bursts may spend a minute's worth at once. A query is charged its expected cost,
+//! and the charge is corrected by the real cost. The bucket may therefore owe money for a while, and pays nothing
+//! during that time. A query that costs more than the bucket holds is paid by a full bucket, which then owes the rest:
+//! a small budget answers expensive queries rarely, not never.
 //!
-//! What a query is expected to cost is what its variant lists for full batches, times how much more or
-//! less the queries before it did cost: a lone query pays for a whole batch.
+//! The expected cost of a query is the price that its variant lists for full batches, times the ratio of real to listed
+//! cost of the queries before it. The ratio is needed because a lone query pays for a whole batch.
 //!
-//! Within any time `T` an application pays at most `budget (T + window)`, and beyond it one query that
-//! costs more than the window's worth and what queries under way cost more than expected.
+//! Within any time `T` an application pays at most `budget (T + window)`. It may exceed that by one query that costs
+//! more than the window's worth, and by what queries under way cost more than expected.
 
 use sextant_types::time::Nanos;
 
-/// How much of its budget a bucket holds at most, s.
+/// The most of its budget that a bucket holds, s.
 pub const WINDOW_S: f64 = 60.0;
 
-/// Weight of the latest query in what queries cost beside what is listed.
+/// Weight of the latest query in the ratio of real to listed cost.
 const LATEST: f64 = 0.1;
 
-/// Bounds of that ratio: a price that is a thousand times wrong is a wrong price.
+/// Bounds of that ratio. A price that is a thousand times wrong is a wrong price.
 const RATIOS: (f64, f64) = (0.01, 1000.0);
 
-/// Nanoseconds of a second.
+/// Nanoseconds in a second.
 const SECOND: f64 = 1e9;
 
 /// What an application has left to spend.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TokenBucket {
     usd_per_s: f64,
-    /// Below zero: it owes.
+    /// Negative while it owes.
     balance_usd: f64,
     until: Nanos,
-    /// What queries cost for each dollar that is listed.
+    /// The real cost of queries per listed dollar.
     ratio: f64,
 }
 
-/// What was taken for a query.
+/// The amount that was taken for a query.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Charge {
-    /// What its variant lists, US dollars.
+    /// The price that its variant lists, US dollars.
     listed_usd: f64,
-    /// What was taken, US dollars.
+    /// The amount taken, US dollars.
     usd: f64,
 }
 
 // === impl TokenBucket ===
 
 impl TokenBucket {
-    /// A full one, for a budget in US dollars an hour.
+    /// A full bucket, for a budget in US dollars an hour.
     pub fn new(budget_per_hour_usd: f64, now: Nanos) -> Self {
         let usd_per_s = per_second(budget_per_hour_usd);
         Self {
@@ -60,7 +60,7 @@ impl TokenBucket {
         }
     }
 
-    /// Another budget from now on. What is missing from a full bucket stays missing.
+    /// Changes the budget from now on. The amount that is missing from a full bucket remains missing.
     pub fn set_budget(&mut self, budget_per_hour_usd: f64, now: Nanos) {
         self.fill(now);
         let missing_usd = self.capacity_usd() - self.balance_usd;
@@ -68,7 +68,7 @@ impl TokenBucket {
         self.balance_usd = self.capacity_usd() - missing_usd;
     }
 
-    /// The most that a query may list to be paid now, US dollars: endless for a full bucket, 0 for a
+    /// The highest listed price at which a query can be paid now, US dollars: infinite for a full bucket, 0 for a
     /// budget of nothing.
     pub fn may_list_usd(&mut self, now: Nanos) -> f64 {
         self.fill(now);
@@ -78,8 +78,8 @@ impl TokenBucket {
         }
     }
 
-    /// Takes what a query is expected to cost whose variant lists so much, US dollars; `None` where that
-    /// cannot be paid now. What costs nothing is always paid.
+    /// Takes the expected cost of a query whose variant lists this price, US dollars. Returns `None` if it cannot be
+    /// paid now. A query that costs nothing is always paid.
     pub fn charge(&mut self, listed_usd: f64, now: Nanos) -> Option<Charge> {
         let listed_usd = listed_usd.max(0.0);
         if listed_usd > self.may_list_usd(now) {
@@ -90,7 +90,7 @@ impl TokenBucket {
         Some(Charge { listed_usd, usd })
     }
 
-    /// The query has been run and cost so much, US dollars.
+    /// The query has been run and cost this much, US dollars.
     pub fn settle(&mut self, charge: Charge, cost_usd: f64) {
         let cost_usd = if cost_usd.is_finite() { cost_usd } else { 0.0 };
         let cost_usd = cost_usd.max(0.0);
@@ -107,7 +107,7 @@ impl TokenBucket {
         self.balance_usd = (self.balance_usd + charge.usd).min(self.capacity_usd());
     }
 
-    /// Time until a query that lists so much can be paid if nothing else is; `None` where it never can.
+    /// Time until a query with this listed price can be paid, if no other query is; `None` if it never can.
     pub fn wait(&mut self, listed_usd: f64, now: Nanos) -> Option<Nanos> {
         if listed_usd <= self.may_list_usd(now) {
             return Some(0);
@@ -117,11 +117,11 @@ impl TokenBucket {
         }
         let usd = (listed_usd * self.ratio).min(self.capacity_usd());
         let seconds = (usd - self.balance_usd).max(0.0) / self.usd_per_s;
-        // Rounded up, so that whoever comes then is not a moment early.
+        // Rounded up, so that a query that comes then is not a moment early.
         Some((seconds * SECOND).ceil() as Nanos + 1)
     }
 
-    /// What a full bucket holds, US dollars.
+    /// The amount that a full bucket holds, US dollars.
     fn capacity_usd(&self) -> f64 {
         self.usd_per_s * WINDOW_S
     }
@@ -134,7 +134,7 @@ impl TokenBucket {
     }
 }
 
-/// Of an hour's worth; what is not an amount is nothing.
+/// The amount per second of an hourly amount; 0 if the value is not an amount.
 fn per_second(usd_per_hour: f64) -> f64 {
     match usd_per_hour.is_finite() {
         true => usd_per_hour.max(0.0) / 3600.0,

@@ -1,33 +1,33 @@
 //! Whether a composite variant answers a query: a pipeline whose steps ask variants, such as a cascade.
 //!
-//! A composite variant was measured as a whole, and competes by these figures with what [`select`](crate::select) came
-//! to. It counts as active: whoever offers it offers it only while all that its steps ask can be asked. It was measured on
-//! single records, and each row of a query goes its own way through it: that takes no longer than one row after the other,
-//! which is what it is taken for.
+//! A composite variant was measured as a whole, and competes by these figures with the result of
+//! [`select`](crate::select). It counts as active: the caller offers it only while everything that its steps ask is
+//! available. It was measured on single records, and each row of a query takes its own way through it. That takes no
+//! longer than one row after the other, so this sum is the assumed time.
 
 use sextant_types::{Prefer, Quality};
 
 use crate::{Decision, Demand, Index, Load, Readiness, expected_ms};
 
-/// Most rows of a query that a composite variant answers.
+/// The most rows of a query that a composite variant answers.
 pub const MOST_ROWS: u32 = 64;
 
-/// What was measured of a composite variant.
+/// The measurements of a composite variant.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Composite {
     /// Lower bound of the measured quality.
     pub quality_bound: f64,
     /// 99th percentile of its time for one row, ms.
     pub latency_ms: f64,
-    /// What its steps list for a thousand queries, US dollars.
+    /// The price that its steps list for a thousand queries, US dollars.
     pub cost_per_1k_usd: f64,
 }
 
-/// The composite that answers in place of what was decided; `None` where the decision stands.
+/// The composite that answers in place of the decision; `None` if the decision stands.
 ///
-/// Among composites that meet the targets the preferred one is taken, of equal ones the first. It stands against an
-/// active variant by what the query prefers, and goes before everything else that a decision may be: a full device, a
-/// load, a refusal.
+/// Among composites that meet the targets the preferred one is taken, and of equal ones the first. It competes with an
+/// active variant by what the query prefers. It takes precedence over every other decision: a full device, a load, a
+/// refusal.
 pub fn composite(
     composites: impl IntoIterator<Item = Composite>,
     (index, decision): (&Index, &Decision),
@@ -58,7 +58,7 @@ pub fn composite(
 // === impl Composite ===
 
 impl Composite {
-    /// Why it does not answer, as [`verdict`](crate::verdict) says it; where it could, why another one does.
+    /// Why it does not answer, in the words of [`verdict`](crate::verdict). If it could answer, why another one does.
     pub fn verdict(&self, demand: &Demand) -> &'static str {
         let of_rows = self.of_rows(demand.rows);
         of_rows.miss(demand).unwrap_or(match demand.prefer {
@@ -68,12 +68,12 @@ impl Composite {
         })
     }
 
-    /// What a query is taken to need, ms: its rows one after the other.
+    /// The expected time of a query, ms: its rows one after the other.
     pub fn expected_ms(&self, demand: &Demand) -> f64 {
         self.of_rows(demand.rows).latency_ms
     }
 
-    /// The same for a query of so many rows.
+    /// The same for a query of this many rows.
     fn of_rows(self, rows: u32) -> Self {
         Self {
             latency_ms: self.latency_ms * f64::from(rows.max(1)),

@@ -1,44 +1,43 @@
 //! Which variant answers a query (INFaaS section 4.1, "Case I").
 //!
-//! The order of preference: an instance that is active and meets the targets; otherwise one that is
-//! overloaded and meets them even so; otherwise a variant that meets them although it
-//! has to be loaded first; otherwise nothing, with the closest variants as a suggestion. Among
-//! feasible ones the cheapest wins, ties go to the less loaded. Six things differ from the paper, each
-//! on purpose:
+//! The order of preference is: an instance that is active and meets the targets; else one that is overloaded and meets
+//! them even so; else a variant that meets them although it has to be loaded first; else nothing, with the closest
+//! variants as a suggestion. Among feasible ones the cheapest wins, and ties go to the less loaded. Six points differ
+//! from the paper, each on purpose:
 //!
-//! * Accuracy targets are compared with the *lower bound* of the measured interval. Agreement with the uploaded
-//!   file, of a model without labels, meets none of them ([`sextant_types::LeastQuality`]).
-//! * Latency targets are compared with the expected time *now*: the wait on the instance's device
-//!   plus the 99th percentile of the run, so that a query which would be late is refused at once
-//!   instead of being served late.
-//! * Interfered instances count as active, with the time that runs take there now. What slows them
-//!   down slows every variant on the device; the scheduler prefers other devices, and a dearer
-//!   variant is worth its price only when the target asks for it.
-//! * Overloaded instances come after active ones instead of never. Where their wait leaves the
-//!   target within reach, an answer in time is better than a refusal, and cheaper than a load, which takes memory and device time from the same overload. A
-//!   variant that is not loaded comes next, for the queries that the others would answer late.
-//! * What is overloaded is a device. Another variant on it waits for the same slots, and one that takes
-//!   longer for a query would fill them further, and keep them full when the load is over. So all that a
-//!   full device has loaded counts as overloaded ([`Readiness::Degraded`]), and the cheapest goes first.
-//! * Dominated variants are loaded for a query only where no other can answer it. Dominance is judged
-//!   within what is asked: a model that others of its application dominate is the best there is for
-//!   a query that names it ([`mark_dominated`]).
+//! * Accuracy targets are compared with the *lower bound* of the measured interval. Agreement with the uploaded file,
+//!   which a model without labels has, meets none of them ([`sextant_types::LeastQuality`]).
+//! * Latency targets are compared with the expected time *now*: the wait on the instance's device plus the 99th
+//!   percentile of the run. A query that would be late is therefore refused at once instead of being served late.
+//! * Interfered instances count as active, with the time that runs take there now. What slows them down slows every
+//!   variant on the device. The scheduler prefers other devices, and a more expensive variant is worth its price only
+//!   if the target requires it.
+//! * Overloaded instances come after active ones; the paper never uses them. If their wait leaves the target within
+//!   reach, an answer in time is better than a refusal. It is also cheaper than a load, which takes memory and device
+//!   time from the same overload. A variant that is not loaded comes next, for the queries that the others would answer
+//!   late.
+//! * A device as a whole counts as overloaded. Another variant on the device waits for the same slots, and one that
+//!   takes longer for a query would fill them further and keep them full after the load is over. Everything that a full
+//!   device has loaded therefore counts as overloaded ([`Readiness::Degraded`]), and the cheapest goes first.
+//! * Dominated variants are loaded for a query only if no other can answer it. Dominance is judged within the scope of
+//!   the query: a model that others of its application dominate is the best choice for a query that names it
+//!   ([`mark_dominated`]).
 //!
-//! Where a query prefers accuracy or latency, the most accurate or the quickest of the active ones goes first in place of
-//! the cheapest ([`sextant_types::Prefer`], `preferred.rs`).
+//! If a query prefers accuracy or latency, the most accurate or the quickest of the active variants goes first, instead
+//! of the cheapest ([`sextant_types::Prefer`], `preferred.rs`).
 //!
 //! A variant has an entry for each kind of device, with the latency and the price that it has there.
 //!
 //! A query without a latency target waits for its load, however long it takes.
 //!
-//! A look-up must cost microseconds with ten thousand variants. The [`Index`] keeps each
-//! readiness class in order of cost, as columns, in blocks of [`BLOCK`] with a summary each
-//! (lowest latency, highest quality bound): a block that cannot hold a feasible variant is passed
-//! over with one comparison, and the first feasible entry ends the search.
+//! A look-up must take microseconds with ten thousand variants. The [`Index`] keeps each readiness class in order of
+//! cost, as columns, in blocks of [`BLOCK`] with a summary each (lowest latency, highest quality bound). A block that
+//! cannot hold a feasible variant is skipped with one comparison, and the first feasible entry ends the search.
 //!
-//! [`composite`] says where a pipeline that is a variant of the application answers in place of what was chosen here.
+//! [`composite`] decides whether a pipeline that is a variant of the application answers in place of the variant chosen
+//! here.
 //!
-//! [`budget`] says what an application can pay.
+//! [`budget`] determines what an application can pay.
 //!
 //! **Invariant:** no clock, no async, no lock, no I/O, no logging. Time is an argument, order never
 //! depends on a hash, and the same inputs give the same answer.
@@ -60,7 +59,7 @@ use std::{cmp::Ordering, collections::BTreeSet};
 /// Entries in one block of a column.
 pub const BLOCK: usize = 32;
 
-/// Most suggestions returned for targets that nothing meets.
+/// The most suggestions that are returned for targets that nothing meets.
 pub const SUGGESTIONS: usize = 5;
 
 /// How soon a variant could start.
@@ -68,13 +67,13 @@ pub const SUGGESTIONS: usize = 5;
 pub enum Readiness {
     /// It is loaded on a device that has room.
     Active,
-    /// It is loaded, and all devices that have it are full, also if it is others that fill them.
+    /// It is loaded, and all devices that have it are full, possibly because of other variants.
     Degraded,
     /// An instance is being loaded.
     Loading,
     /// Not loaded anywhere.
     Inactive,
-    /// No worker can load it: its loads failed, or none has its engine.
+    /// No worker can load it: its loads failed, or no worker has its engine.
     Failed,
 }
 
@@ -94,23 +93,23 @@ impl Readiness {
 /// What the selection knows of one variant on one kind of device.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Entry {
-    /// The caller's number for the variant; it has an entry for each kind of device.
+    /// The caller's number for the variant. The variant has an entry for each kind of device.
     pub ordinal: VariantIx,
     /// The caller's number for the kind of device.
     pub kind: KindIx,
-    /// Lower bound of the measured quality (larger is better); of agreement the share of the uploaded file's.
+    /// Lower bound of the measured quality (larger is better). For agreement, the share of the uploaded file's answers.
     pub quality_bound: f64,
-    /// Whether `quality_bound` is agreement, which is compared with nothing but agreement ([`Quality`]).
+    /// Whether `quality_bound` is agreement, which is compared only with agreement ([`Quality`]).
     pub agreement: bool,
-    /// 99th percentile of a lone query's run, ms, slow-down included.
+    /// 99th percentile of a lone query's run, ms, including the slow-down.
     pub latency_ms: f64,
     /// Time to load, ms.
     pub load_ms: f64,
     /// US dollars for a thousand queries.
     pub cost_per_1k_usd: f64,
-    /// Most rows in one query.
+    /// The most rows in one query.
     pub max_rows: u32,
-    /// Dominated variants are used when they happen to be loaded, and loaded as the last resort.
+    /// Dominated variants are used if they happen to be loaded, and are loaded only as a last resort.
     pub dominated: bool,
     /// How soon it could start.
     pub readiness: Readiness,
@@ -123,15 +122,15 @@ pub struct Demand {
     pub latency_ms: f64,
     /// Least quality.
     pub least_quality: LeastQuality,
-    /// Most cost per thousand queries; infinite when there is no target.
+    /// The highest cost per thousand queries; infinite when there is no target.
     pub max_cost_per_1k_usd: f64,
     /// Rows of the query, at least 1.
     pub rows: u32,
-    /// Which of those that meet all of that answers.
+    /// Which of the variants that meet all of this answers.
     pub prefer: Prefer,
 }
 
-/// The part of the state that changes with every query, asked for candidates only.
+/// The part of the state that changes with every query. It is asked for candidates only.
 pub trait Load {
     /// Time until the least-loaded device of this kind could start a new batch of a variant, ms.
     fn wait_ms(&self, ordinal: VariantIx, kind: KindIx) -> f64;
@@ -145,32 +144,32 @@ pub trait Load {
 pub enum Decision {
     /// An instance is ready: send the query there.
     Use {
-        /// Which variant.
+        /// The variant.
         ordinal: VariantIx,
     },
-    /// Load it, wait, send the query there: even so the targets are met.
+    /// Load the variant, wait, and send the query there: the targets are met even so.
     LoadThenUse {
-        /// Which variant.
+        /// The variant.
         ordinal: VariantIx,
     },
-    /// Once loaded it would meet the targets, though not for this query: load it, refuse with
-    /// a hint to try again.
+    /// Once loaded, the variant would meet the targets, but not for this query. Load it, and refuse the query with a
+    /// hint to try again.
     Warming {
-        /// Which variant.
+        /// The variant.
         ordinal: VariantIx,
         /// Expected load time, ms.
         load_ms: f64,
     },
     /// Loaded variants could meet the targets if they were less busy.
     Busy {
-        /// Which variant would be free first.
+        /// The variant that would be free first.
         ordinal: VariantIx,
         /// When, ms.
         wait_ms: f64,
     },
-    /// Variants could meet the targets, and no worker can load them.
+    /// Variants could meet the targets, but no worker can load them.
     Unavailable {
-        /// The cheapest of them.
+        /// The cheapest of these variants.
         ordinal: VariantIx,
     },
     /// Nothing registered can meet the targets.
@@ -204,9 +203,9 @@ struct Block {
 pub struct Index {
     active: Class,
     degraded: Class,
-    /// Inactive and loading variants, latency including the load.
+    /// Inactive and loading variants. Their latency includes the load.
     cold: Class,
-    /// The least cost of what is active on each kind of device.
+    /// The least cost of the active entries on each kind of device.
     least_costs: Vec<(KindIx, f64)>,
     entries: Vec<Entry>,
 }
@@ -218,7 +217,7 @@ struct FeasibleCandidate {
     wait_ms: f64,
 }
 
-/// Chooses a variant for `demand`. Pure; allocates only when nothing is feasible.
+/// Chooses a variant for `demand`. The function is pure, and allocates only when nothing is feasible.
 pub fn select(index: &Index, demand: &Demand, load: &impl Load) -> Decision {
     let is_loaded = |entry: &Entry| entry.readiness == Readiness::Active;
     if let Some(ordinal) = preferred::among(index, demand, load, is_loaded) {
@@ -248,8 +247,8 @@ pub fn select(index: &Index, demand: &Demand, load: &impl Load) -> Decision {
     index.last_resort(demand, load)
 }
 
-/// The variant to use although it misses a target: the closest one, loaded ones first. `None`
-/// only when the index is empty or no variant takes that many rows.
+/// The variant to use although it misses a target: the closest one, loaded ones first. `None` only if the index is
+/// empty or no variant takes that many rows.
 pub fn best_effort(index: &Index, demand: &Demand) -> Option<VariantIx> {
     let ready = index.closest(demand, |entry| {
         matches!(entry.readiness, Readiness::Active | Readiness::Degraded)
@@ -262,14 +261,15 @@ pub fn best_effort(index: &Index, demand: &Demand) -> Option<VariantIx> {
     ready.first().copied().or_else(|| any().first().copied())
 }
 
-/// Marks those of `unsure`, positions in `entries`, that another entry makes needless: one that can
-/// be loaded on the same kind of device and is there at least as good in quality, latency, load time,
-/// cost and rows, and of equal ones the first by number. For entries whose dominance is known among others than these.
+/// Marks those entries in `unsure`, positions in `entries`, that another entry makes unnecessary. The other entry can
+/// be loaded on the same kind of device and is there at least as good in quality, latency, load time, cost and rows; of
+/// equal ones it is the first by number. `unsure` has the entries whose dominance is known only among other entries
+/// than these.
 ///
-/// Sorting, then each entry against the frontier so far: n log n + n times the frontier's size.
+/// The entries are sorted, then each is compared with the frontier so far: n log n + n times the frontier's size.
 pub fn mark_dominated(entries: &mut [Entry], unsure: &[usize]) {
     let mut order: Vec<usize> = (0..entries.len()).collect();
-    // Whatever covers an entry sorts before it.
+    // A dominator sorts before the entries that it covers.
     order.sort_by(|a, b| entries[*a].by_merit(&entries[*b]));
     let mut frontier: Vec<usize> = Vec::new();
     let mut covered = vec![false; entries.len()];
@@ -288,7 +288,7 @@ pub fn mark_dominated(entries: &mut [Entry], unsure: &[usize]) {
 // === impl Entry ===
 
 impl Entry {
-    /// Its quality as targets are compared with it.
+    /// Its quality, as targets are compared with it.
     pub fn quality(&self) -> Quality {
         match self.agreement {
             true => Quality::Agreement(self.quality_bound),
@@ -317,7 +317,7 @@ impl Entry {
             && self.max_rows >= other.max_rows
     }
 
-    /// Loads it for the query where that is in time, else for those that come later.
+    /// Loads the variant for the query if that is in time, else for later queries.
     fn load_first(&self, demand: &Demand, load: &impl Load) -> Decision {
         let ordinal = self.ordinal;
         if expected_ms(self, demand, load) <= demand.latency_ms {
@@ -331,7 +331,7 @@ impl Entry {
 // === impl Index ===
 
 impl Index {
-    /// Sorts `entries` into classes. O(n log n); done when the metadata changes, not per query.
+    /// Sorts `entries` into classes. O(n log n). It is done when the metadata changes, not per query.
     pub fn new(entries: Vec<Entry>) -> Self {
         let mut order: Vec<&Entry> = entries.iter().collect();
         order.sort_by(|a, b| {
@@ -357,14 +357,15 @@ impl Index {
         index
     }
 
-    /// Active entries come in order of cost.
+    /// Called with active entries in order of cost.
     fn note_cost(&mut self, entry: &Entry) {
         if !self.least_costs.iter().any(|(kind, _)| *kind == entry.kind) {
             self.least_costs.push((entry.kind, entry.cost_per_1k_usd));
         }
     }
 
-    /// US dollars for a thousand queries of the cheapest variant that is active on a kind of device; 0 where none is.
+    /// The cost of a thousand queries of the cheapest variant that is active on a kind of device, US dollars; 0 if none
+    /// is.
     fn least_cost(&self, kind: KindIx) -> f64 {
         let least = self.least_costs.iter().find(|(of, _)| *of == kind);
         least.map_or(0.0, |(_, cost)| *cost)
@@ -380,7 +381,7 @@ impl Index {
         self.entries.iter().find(|entry| entry.ordinal == ordinal)
     }
 
-    /// A dominated variant that would have to be loaded, or a refusal.
+    /// Chooses a dominated variant that would have to be loaded, or refuses.
     fn last_resort(&self, demand: &Demand, load: &impl Load) -> Decision {
         let fits = |entry: &&Entry| meets_when_idle(entry, demand, load);
         let busy = self
@@ -435,15 +436,15 @@ impl Index {
     }
 }
 
-/// Undominated ones first, then the cheapest.
+/// Undominated entries first, then the cheapest.
 fn by_preference(a: &Entry, b: &Entry) -> Ordering {
     let by_cost = a.cost_per_1k_usd.total_cmp(&b.cost_per_1k_usd);
     let by_dominance = a.dominated.cmp(&b.dominated);
     by_dominance.then(by_cost).then(a.ordinal.cmp(&b.ordinal))
 }
 
-/// Whether an entry would meet every target of a query if nothing waited: the one rule of feasibility, for whoever
-/// answers queries and for whoever plans for them.
+/// Whether an entry would meet every target of a query if nothing waited. Answering and planning use this one rule of
+/// feasibility.
 pub fn meets_when_idle(entry: &Entry, demand: &Demand, load: &impl Load) -> bool {
     entry.max_rows >= demand.rows
         && demand.least_quality.is_met_by(entry.quality())
@@ -488,8 +489,7 @@ impl Class {
         self.max_rows.push(entry.max_rows);
     }
 
-    /// The first feasible entry in order of cost; among entries of the same cost the one with
-    /// the shortest wait.
+    /// The first feasible entry in order of cost. Among entries of the same cost, the one with the shortest wait.
     fn cheapest(&self, demand: &Demand, load: &impl Load) -> Option<FeasibleCandidate> {
         let mut best: Option<FeasibleCandidate> = None;
         for (number, block) in self.blocks.iter().enumerate() {
@@ -536,7 +536,7 @@ impl Class {
     }
 }
 
-/// A variant that is not loaded waits for nothing but its load.
+/// The load of a variant that is not loaded: it waits only for its load.
 struct NoWait<'a, L>(&'a L);
 
 impl<L: Load> Load for NoWait<'_, L> {

@@ -1,31 +1,32 @@
-//! The choice of a query that prefers accuracy or latency to a low price.
+//! The choice for a query that prefers accuracy or latency to a low price.
 //!
-//! Of the variants that meet all targets now the most accurate one answers, or the one that would answer first. Equal
-//! ones: the cheapest.
+//! Of the variants that meet all targets now, the most accurate one answers, or the one that would answer first. Of
+//! equal ones, the cheapest.
 //!
 //! **Accuracy gives way before answers do.** The more accurate a variant, the longer its batches hold a device, so
-//! always taking it is what makes everybody wait. Waits are the sign: a variant is taken for its accuracy only where the
-//! wait for it, [`CAUTION`] times as long, would leave the target within reach. A wait no longer than its own run may be
-//! the end of one batch. What is longer says that queries come faster than they leave, and counts as many times as the
-//! variant costs more than the cheapest that is active on such a device, prices there being shares of its time. So as
-//! devices fill, those give way first that take the most time for what they gain, devices come to rest at a wait that each
-//! query can afford, and accuracy comes back with the room. Where devices are full ([`Readiness::Degraded`]) the cheapest goes
-//! first, as for everybody.
+//! always taking it would make all queries wait. Waits show this. A variant is taken for its accuracy only if
+//! [`CAUTION`] times the wait for it would still meet the target. The part of a wait that is no longer than the
+//! variant's own run may be the end of one batch. The rest of the wait says that queries arrive faster than they leave.
+//! It is multiplied by the ratio of the variant's cost to that of the cheapest variant active on such a device; prices
+//! there are shares of the device's time. As devices fill, the variants that take the most time for what they gain
+//! therefore give way first, devices settle at a wait that each query can afford, and accuracy returns when there is
+//! room. If devices are full ([`Readiness::Degraded`]), the cheapest goes first, as for all queries.
 //!
-//! **Quick for one is not quick for all.** A query makes all that come behind it wait for as long as it holds the device.
-//! A variant that answers one query soon and holds the device eight times as long as another one would, because it takes
-//! no batches, is the quickest only while nobody waits. So where queries wait, the wait counts as many times as the
-//! variant costs more than the cheapest that is active on such a device, prices there being shares of its time: what is
-//! added is the time that its query takes from those who wait, as many as are ahead of it now.
+//! **Quick for one is not quick for all.** A query delays all queries behind it for as long as it holds the device.
+//! Suppose a variant answers one query soon, but holds the device eight times as long as another variant would, because
+//! it does not batch. It is the quickest only while no query waits. If queries wait, the wait is therefore multiplied
+//! by the ratio of the variant's cost to that of the cheapest variant active on such a device; prices there are shares
+//! of the device's time. The added time is the time that its query takes from those that wait, as many as are ahead of
+//! it now.
 
 use sextant_types::{Prefer, index::VariantIx};
 
 use super::{Demand, Entry, Index, Load, Readiness, expected_ms, meets_when_idle};
 
-/// How many times the wait must fit into what a target leaves beside the run.
+/// How many times the wait must fit into the time that a target leaves beside the run.
 const CAUTION: f64 = 2.0;
 
-/// The preferred of those entries that meet the targets now; `None` where a low price is preferred, or nothing does.
+/// The preferred entry of those that meet the targets now; `None` if a low price is preferred, or no entry meets them.
 pub(super) fn among(
     index: &Index,
     demand: &Demand,
@@ -66,7 +67,7 @@ pub(super) fn among(
     best.map(|(entry, _)| entry.ordinal)
 }
 
-/// The expected time of a query on `entry` now, with what its run adds to the waits of others, ms.
+/// The expected time of a query on `entry` now, plus the time that its run adds to the waits of others, ms.
 fn of_all_ms(index: &Index, entry: &Entry, demand: &Demand, load: &impl Load) -> f64 {
     if entry.readiness != Readiness::Active {
         return expected_ms(entry, demand, load);
@@ -75,14 +76,14 @@ fn of_all_ms(index: &Index, entry: &Entry, demand: &Demand, load: &impl Load) ->
     run_ms + load.wait_ms(entry.ordinal, entry.kind) * times_cheapest(index, entry)
 }
 
-/// A wait as a query that prefers accuracy counts it, ms.
+/// The wait, as a query that prefers accuracy counts it, ms.
 fn cautious_wait_ms(index: &Index, entry: &Entry, (run_ms, wait_ms): (f64, f64)) -> f64 {
     let own_ms = wait_ms.min(run_ms);
     CAUTION * (own_ms + (wait_ms - own_ms) * times_cheapest(index, entry))
 }
 
-/// How many times as much of a device a query on `entry` takes as on the cheapest that is active on one; 1 for what is not
-/// active, and where devices cost nothing.
+/// How many times as much device time a query on `entry` takes as on the cheapest entry that is active on such a
+/// device; 1 for an entry that is not active, and if devices cost nothing.
 fn times_cheapest(index: &Index, entry: &Entry) -> f64 {
     let least = index.least_cost(entry.kind);
     match entry.readiness == Readiness::Active && least > 0.0 {

@@ -1,10 +1,10 @@
-//! What is said of one entry: whether it answers, when, by how much it misses, and why it was not chosen.
+//! The facts about one entry: whether it answers, when, by how much it misses the targets, and why it was not chosen.
 
 use sextant_types::Prefer;
 
 use crate::{Demand, Entry, Load, Readiness};
 
-/// Why `entry` was or was not chosen: a stable word for explanations.
+/// Why `entry` was or was not chosen, as a stable word for explanations.
 pub fn verdict(entry: &Entry, demand: &Demand, load: &impl Load) -> &'static str {
     if entry.max_rows < demand.rows {
         return "rows";

@@ -1,4 +1,4 @@
-//! What all variants of an index are judged by, beside their own instances.
+//! The facts by which all variants of an index are judged, beside their own instances.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use sextant_types::{
 
 use super::{Surroundings, Usable};
 
-/// See the module. An index that was made from the same one has the same variants, as long as these are the same.
+/// The basis of an index. Two indices that were made from the same basis judge the same variants equally.
 #[derive(Default)]
 pub(super) struct Basis {
     general: Option<General>,
@@ -26,7 +26,7 @@ struct General {
     slowdowns: Slowdowns,
 }
 
-/// What of a worker matters to the variants that it can run.
+/// The properties of a worker that matter to the variants that it can run.
 #[derive(PartialEq)]
 struct EligibleWorker {
     at: DeviceIx,
@@ -56,7 +56,7 @@ impl Basis {
         }
     }
 
-    /// The engines whose variants are judged by the same in another index; those that no worker has are not
+    /// The engines whose variants are judged by the same facts in another index. Engines that no worker has are not
     /// among them.
     pub(super) fn same_engines(&self, other: &Self) -> BTreeSet<EngineName> {
         if self.general.is_none() || self.general != other.general {

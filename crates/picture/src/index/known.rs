@@ -1,4 +1,4 @@
-//! What is known of one variant, and of it on each kind of device.
+//! What is known of one variant, and of the variant on each kind of device.
 
 use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
@@ -16,18 +16,18 @@ use sextant_types::{
 use super::{Surroundings, Usable};
 use crate::{feasible::Terms, input_size::InputSize};
 
-/// Price of a slot of a device that says nothing of itself: that of a core of the processors that
-/// cloud providers rent out, as in the default prices.
+/// Price of a slot of a device that does not report its type: the price of a processor core that cloud providers rent
+/// out, as in the default prices.
 pub const DEFAULT_SLOT_HOUR_USD: f64 = 0.036;
 
-/// How queries of a variant wait, where nothing else is set for its application.
+/// How queries of a variant wait if nothing else is set for its application.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Queueing {
     /// Most rows that may wait.
     pub max_waiting_rows: u32,
-    /// Higher goes first, whatever the deadlines.
+    /// Queries of a higher priority go first, whatever the deadlines.
     pub priority: u8,
-    /// Share of what is served when not everything can be; 1 is normal.
+    /// The share of what is served if not everything can be served; 1 is normal.
     pub weight: f32,
 }
 
@@ -37,68 +37,68 @@ pub struct IndexedVariant {
     pub ordinal: VariantIx,
     /// The number of its application.
     pub application: ApplicationIx,
-    /// As it was published.
+    /// The variant as it was published.
     pub variant: Arc<Variant>,
-    /// Its quality as targets are compared with it.
+    /// Its quality, as targets are compared with it.
     pub quality: Quality,
-    /// How soon it could start anywhere.
+    /// How soon it could start on any device.
     pub readiness: Readiness,
     /// The states of its instances, by position.
     pub(super) instances: Vec<(DeviceIx, InstanceState)>,
     /// Positions of the workers that serve it.
     pub workers: Vec<DeviceIx>,
-    /// 99th percentile of a batch by rows, where it was registered.
+    /// 99th percentile of a batch's run time by rows, where it was registered.
     pub(super) latency: LatencyTable,
-    /// The same by rows and size, where queries come in several sizes.
+    /// The same by rows and size, if queries come in several sizes.
     pub(super) surface: Option<Surface>,
     /// The size at which `latency` and costs were measured.
     pub(super) size: u64,
-    /// The largest size that its engine takes, where that is known.
+    /// The largest size that its engine takes, if it is known.
     pub(super) limit: Option<u64>,
-    /// By kind of device, for those that have its engine; one that is like where it was registered
-    /// where no worker has. Never empty.
+    /// The variant on each kind of device that has its engine. If no worker has it, one kind that is like the device
+    /// where it was registered. Never empty.
     pub hosts: Vec<Host>,
-    /// What messages cost a query on its way to a worker and back, ns.
+    /// The time that messages add to a query on its way to a worker and back, ns.
     pub round_trip: Nanos,
 }
 
 /// A variant on a kind of device.
 pub struct Host {
-    /// Which kind; `NOWHERE` for none.
+    /// The kind; `NOWHERE` if no worker has one.
     pub kind: KindIx,
-    /// The type of its devices, where they say so.
+    /// The type of its devices, if they report it.
     pub device_type: Option<DeviceTypeName>,
     /// Positions of the workers that serve it.
     pub workers: Vec<DeviceIx>,
     /// How soon it could start there.
     pub readiness: Readiness,
-    /// 99th percentile of a batch by rows.
+    /// 99th percentile of a batch's run time by rows.
     latency: LatencyTable,
-    /// The same by rows and size, where queries come in several sizes.
+    /// The same by rows and size, if queries come in several sizes.
     surface: Option<Surface>,
-    /// Time of the next LOAD, ms: of a first one while no worker of the kind has had it.
+    /// Time of the next LOAD, ms. While no worker of the kind has had the variant, it is the time of a first LOAD.
     pub load_ms: f64,
-    /// Time of a LOAD where it was before, ms.
+    /// Time of a LOAD on a worker that had the variant before, ms.
     again_ms: f64,
     /// Price of a thousand rows at saturation there, US dollars.
     pub cost_per_1k_usd: f64,
     /// Price of a slot of such a device, US dollars an hour.
     pub slot_hour_usd: f64,
-    /// Whether it was measured on this type of device.
+    /// Whether the variant was measured on this type of device.
     measured_here: bool,
 }
 
-/// The kind of a device that no worker has.
+/// Stands for a kind of device that no worker has.
 const NOWHERE: KindIx = KindIx::new(u32::MAX);
 
-/// How many times as long runs take on a worker that is slowed down, until they are measured there:
-/// about where instances begin to count as interfered.
+/// The factor by which runs take longer on a worker that is slowed down, until they are measured there. At about this
+/// factor instances begin to count as interfered.
 const SLOWED: f64 = 2.0;
 
 // === impl IndexedVariant ===
 
 impl IndexedVariant {
-    /// From the states of its instances by position, and the workers that have its engine.
+    /// Made from the states of its instances by position, and from the workers that have its engine.
     pub(super) fn new(
         ordinal: VariantIx,
         variant: &Arc<Variant>,
@@ -125,7 +125,7 @@ impl IndexedVariant {
         }
     }
 
-    /// Whether it was made of these.
+    /// Whether it was made from these.
     pub(super) fn is_of(
         &self,
         variant: &Arc<Variant>,
@@ -137,9 +137,8 @@ impl IndexedVariant {
             && self.quality == quality
     }
 
-    /// What selection knows of it: an entry for each kind of device. Where it is loaded somewhere it
-    /// has entries there alone: that more devices load it, be they of another kind, is not for a
-    /// query to bring about.
+    /// The entries for selection, one for each kind of device. A variant that is loaded somewhere has entries only for
+    /// the kinds where it is loaded, because a query must not cause a load on more devices, even of another kind.
     pub fn entries(&self, extent: InputSize) -> impl Iterator<Item = Entry> {
         let is_loaded = self.hosts.iter().any(Host::is_loaded);
         let hosts = match self.takes(extent) {
@@ -151,13 +150,13 @@ impl IndexedVariant {
             .map(move |host| self.entry_on(host, extent))
     }
 
-    /// On how many devices it answers now.
+    /// The number of devices on which it answers now.
     pub fn serving(&self) -> usize {
         let states = self.instances.iter();
         states.filter(|(_, state)| state.is_serving()).count()
     }
 
-    /// The entry of the kind of device that is ready first, and of those the cheapest.
+    /// The entry of the kind of device that is ready first. Among several, the cheapest.
     pub fn entry(&self, extent: InputSize) -> Entry {
         let best = self.hosts.iter().min_by(|a, b| {
             let by_cost = || a.cost_per_1k_usd.total_cmp(&b.cost_per_1k_usd);
@@ -166,7 +165,7 @@ impl IndexedVariant {
         self.entry_on(best.expect("a variant has at least one host"), extent)
     }
 
-    /// What was measured on the type of device where it runs, or else where it was registered.
+    /// The profile that was measured on the type of device where it runs, else where it was registered.
     pub fn measured(&self) -> &Profile {
         let names = self
             .hosts
@@ -176,14 +175,14 @@ impl IndexedVariant {
         measured.next().unwrap_or(&self.variant.profile)
     }
 
-    /// How many rows of the size at which it was measured a row of this size is worth.
+    /// How many rows of the size at which it was measured one row of this size is worth.
     pub fn rows_worth(&self, extent: InputSize) -> f64 {
         self.hosts
             .first()
             .map_or(1.0, |host| host.share(extent, self.size))
     }
 
-    /// Time of its next LOAD where that is quickest, ms.
+    /// Time of its next LOAD on the kind where that is shortest, ms.
     pub fn load_ms(&self) -> f64 {
         let times = self.hosts.iter().map(|host| host.load_ms);
         times.fold(f64::INFINITY, f64::min)
@@ -194,33 +193,33 @@ impl IndexedVariant {
         self.limit.is_none_or(|limit| extent.size() <= limit)
     }
 
-    /// Price of a thousand rows of queries of a size where that is least, US dollars.
+    /// The lowest price of a thousand rows of queries of this size over all kinds, US dollars.
     pub fn least_cost_per_1k_usd(&self, extent: InputSize) -> f64 {
         let costs = self.entries(extent).map(|entry| entry.cost_per_1k_usd);
         costs.fold(f64::INFINITY, f64::min)
     }
 
-    /// Time of a lone query of a size by the profile of where it was registered, ms.
+    /// Time of a lone query of this size by the profile from the registration, ms.
     pub fn run_ms(&self, extent: InputSize) -> f64 {
         let sized = self.surface.as_ref().filter(|_| extent.size() > 0);
         let run = sized.map(|surface| surface.of(1, extent.size()));
         run.unwrap_or_else(|| self.latency.of(1)) as f64 / 1e6
     }
 
-    /// Time of a batch of a query's size on a kind of device, ns; where nothing is known of the kind, as where it was
+    /// Time of a batch of a query's size on a kind of device, ns. If the kind is not known, the time where it was
     /// registered.
     pub fn run_on(&self, kind: KindIx, rows: u32, extent: InputSize) -> Nanos {
         let host = self.hosts.iter().find(|host| host.kind == kind);
         host.map_or_else(|| self.latency.of(rows), |host| host.run(rows, extent))
     }
 
-    /// The type of a kind of device, where its workers say so.
+    /// The type of a kind of device, if its workers report it.
     pub fn type_of(&self, kind: KindIx) -> Option<&DeviceTypeName> {
         let host = self.hosts.iter().find(|host| host.kind == kind);
         host?.device_type.as_ref()
     }
 
-    /// Whether what is expected of a query of this size on a kind of device was not measured.
+    /// Whether the expected time of a query of this size on a kind of device is estimated, not measured.
     pub fn is_estimated(&self, kind: KindIx, extent: InputSize) -> bool {
         let host = self.hosts.iter().find(|host| host.kind == kind);
         host.is_some_and(|host| {
@@ -243,8 +242,8 @@ impl IndexedVariant {
         terms.entry((self.ordinal, host.kind), host.readiness)
     }
 
-    /// A kind of device that has its engine, for the controller. One of which nothing is known runs it
-    /// as it ran where it was registered. `desired` may bound its batches there.
+    /// A kind of device that has its engine, for the controller. A kind that is not known runs it as the device where
+    /// it was registered. `desired` may limit its batches there.
     pub fn on_kind(&self, kind: KindIx, desired: Option<&DesiredState>) -> OnKind {
         let host = self.hosts.iter().find(|host| host.kind == kind);
         let elsewhere = host.filter(|host| !host.measured_here);
@@ -260,13 +259,13 @@ impl IndexedVariant {
         }
     }
 
-    /// Most rows of a batch.
+    /// The most rows of a batch.
     pub fn max_rows(&self) -> u32 {
         u32::from(self.variant.spec.max_batch.max(1))
     }
 
-    /// What the controller needs to know of it, for pages of `page_bytes` and these kinds of devices
-    /// that can run it. Variants with the same `weights` hold them once.
+    /// The specification of the variant for the controller, for pages of `page_bytes` and these kinds of devices that
+    /// can run it. Variants with the same `weights` hold them once.
     pub fn spec(
         &self,
         queueing: Queueing,
@@ -294,7 +293,7 @@ impl IndexedVariant {
         }
     }
 
-    /// Its queue, with what is set for its application, or else what `queueing` says.
+    /// Its queue, with the settings of its application, or else those of `queueing`.
     pub fn queue_spec(&self, queueing: Queueing) -> QueueSpec {
         let set = &self.variant.resources;
         QueueSpec {
@@ -312,11 +311,11 @@ impl IndexedVariant {
     }
 }
 
-/// The best state of the instances decides, and where nothing is loaded whether a worker of `hosts`
-/// may still do so.
+/// The readiness from the best state of the instances. If nothing is loaded, it depends on whether one of the workers
+/// `hosts` may still load the variant.
 fn readiness(instances: &[(DeviceIx, InstanceState)], hosts: &[DeviceIx]) -> Readiness {
     let of = |state: InstanceState| match state {
-        // How long runs take there now is known; another variant is slowed down as much.
+        // The run times there are already known to be longer, and another variant is slowed down just as much.
         InstanceState::Active | InstanceState::Interfered => Readiness::Active,
         InstanceState::Overloaded => Readiness::Degraded,
         InstanceState::Loading => Readiness::Loading,
@@ -332,14 +331,14 @@ fn readiness(instances: &[(DeviceIx, InstanceState)], hosts: &[DeviceIx]) -> Rea
     }
 }
 
-/// Whether one of the instances was loaded in the life of its worker, whatever became of it. One that was refused for want of
-/// room counts as such.
+/// Whether one of the instances was loaded in this life of its worker, whatever happened to it later. An instance that
+/// was refused for lack of room counts as loaded.
 fn was_loaded(instances: &[(DeviceIx, InstanceState)]) -> bool {
     let mut states = instances.iter().map(|(_, state)| *state);
     states.any(|state| !matches!(state, InstanceState::Loading | InstanceState::Failed))
 }
 
-/// A variant on each kind of the workers that have its engine, sorted by kind.
+/// The variant on each kind of the workers that have its engine, sorted by kind.
 fn hosts(
     variant: &Variant,
     instances: &[(DeviceIx, InstanceState)],
@@ -376,7 +375,7 @@ fn hosts(
 // === impl Host ===
 
 impl Host {
-    /// A worker that does not say its type is taken for one of where the variant was registered.
+    /// A worker that does not report its type is taken for one of the type where the variant was registered.
     fn new(
         (kind, readiness, had): (KindIx, Readiness, bool),
         variant: &Variant,
@@ -416,7 +415,7 @@ impl Host {
         matches!(self.readiness, Readiness::Active | Readiness::Degraded)
     }
 
-    /// Run time of so many rows of the largest size of a query's class, ns.
+    /// Run time of this many rows of the largest size of a query's class, ns.
     pub fn run(&self, rows: u32, extent: InputSize) -> Nanos {
         match self.surface.as_ref().filter(|_| extent.size() > 0) {
             Some(surface) => surface.of(rows, extent.class_end()),
@@ -424,20 +423,20 @@ impl Host {
         }
     }
 
-    /// How many times as much as at the measured size a row costs.
+    /// The cost of a row relative to that of a row of the measured size.
     fn share(&self, extent: InputSize, measured: u64) -> f64 {
         let surface = self.surface.as_ref().filter(|_| extent.size() > 0);
         surface.map_or(1.0, |surface| surface.share(extent.class_end(), measured))
     }
 }
 
-/// The size of the longest query that a variant takes.
+/// The largest size of a query that a variant takes.
 fn limit(variant: &Variant) -> Option<u64> {
     let dims = vec![variant.profile.sizes.longest?; variant.signature.dynamic_axes().count()];
     Some(variant.signature.row_elements(&dims))
 }
 
-/// Run times by rows and size, for a model whose queries come in several.
+/// Run times by rows and size, for a model whose queries come in several sizes.
 fn surface(variant: &Variant, profile: &Profile) -> Option<Surface> {
     let signature = &variant.signature;
     if profile.sizes.dims.is_empty() || !signature.is_dynamic() {

@@ -1,5 +1,5 @@
-//! An index that is made from the one before is the one that is made from nothing, over random changes; and what a
-//! change makes anew.
+//! Over random changes, an index that is made from the previous one equals an index that is made from nothing. Tests
+//! also which parts a change makes anew.
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -8,7 +8,7 @@ use sextant_metadata::{Instance, InstanceKey, conformance::sample_variant};
 use super::*;
 const SEED: u64 = 17;
 
-/// Applications, of two models with two variants each.
+/// Applications, each of two models with two variants each.
 const APPLICATIONS: usize = 40;
 
 /// The store's view and the workers, which change.
@@ -39,7 +39,7 @@ impl World {
         world
     }
 
-    /// Shows a variant with another accuracy and price than before.
+    /// Publishes a variant with another accuracy and price than before.
     fn publish(&mut self, number: usize) {
         let name = format!("v-{number}");
         let mut variant =
@@ -76,7 +76,7 @@ impl World {
         self.set(id, at, state);
     }
 
-    /// The state of a variant's instance on a worker.
+    /// Sets the state of a variant's instance on a worker.
     fn set(&mut self, id: &VariantId, at: usize, state: InstanceState) {
         let key = InstanceKey::new(id.clone(), self.workers[at].0.clone());
         let instance = Instance {
@@ -113,7 +113,7 @@ impl World {
     }
 }
 
-/// All that is decided by an index, in order.
+/// Everything that an index decides, in order.
 fn shown(snapshot: &Snapshot) -> Vec<String> {
     let known = snapshot.all().map(|known| {
         let hosts = known
@@ -141,7 +141,7 @@ fn shown(snapshot: &Snapshot) -> Vec<String> {
     shown
 }
 
-/// Variants, applications and models that are not those of the index before.
+/// The numbers of variants, applications and models that were not taken from the previous index.
 fn made_anew(before: &Snapshot, after: &Snapshot) -> [usize; 3] {
     let known = after.all().filter(|known| {
         let known_before = before.known(known.ordinal);
@@ -189,7 +189,7 @@ fn a_change_makes_anew_what_it_concerns() {
     );
     let same = world.build(&mut interner, &first);
     assert_eq!(made_anew(&first, &same), [0, 0, 0]);
-    // An instance, then a variant.
+    // First an instance changes, then a variant.
     world.load(&"v-5".parse().expect("a name"));
     let loaded = world.build(&mut interner, &same);
     assert_eq!(made_anew(&same, &loaded), [1, 1, 1]);
@@ -198,13 +198,13 @@ fn a_change_makes_anew_what_it_concerns() {
     let [known, applications, models] = made_anew(&loaded, &retired);
     assert!(known <= 1, "what was compared with its file: {known}");
     assert_eq!((applications, models), (1, 1));
-    // A worker is slowed down: that concerns all that it can run.
+    // A worker is slowed down, which concerns every variant that it can run.
     world.workers[0].1 = true;
     let slowed = world.build(&mut interner, &retired);
     assert_eq!(made_anew(&retired, &slowed)[0], 4 * APPLICATIONS - 1);
 }
 
-/// A variant is reckoned with its first LOAD until a worker has had it.
+/// The time of a variant's first LOAD is expected until a worker has had it.
 #[test]
 fn a_load_takes_what_the_first_takes_until_a_worker_has_had_the_variant() {
     let mut world = World::new();

@@ -1,11 +1,12 @@
-//! Accuracy by that of the file as it was uploaded: what a query gets which names a model and asks for none, and
-//! what one gets that asks for a share of it.
+//! Accuracy relative to the file as it was uploaded: the quality for a query that names a model and asks for none, and
+//! the quality for a query that asks for a share.
 //!
-//! Whoever names a model means the model that was trained. A cheaper variant may answer if its accuracy lies
-//! within the measured interval of the uploaded file's, which is what the validation set can tell.
+//! A query that names a model means the model that was trained. A cheaper variant may answer it if the variant's
+//! accuracy lies within the measured interval of the uploaded file's accuracy, which is all that the validation set can
+//! distinguish.
 //!
-//! A share is compared between the unfavourable ends of the intervals: both were measured on the same records, so
-//! what these cannot tell is in both.
+//! A share is a ratio of the unfavourable ends of the two intervals. Both were measured on the same records, so both
+//! contain the same uncertainty.
 
 use std::sync::Arc;
 
@@ -17,10 +18,10 @@ use sextant_types::{
 use super::{IndexedVariant, Scope, Snapshot};
 use crate::input_size::InputSize;
 
-/// Steps of least qualities: demand is counted by hundredths, rounded to the strict side.
+/// Least qualities are counted in hundredths in the demand, rounded to the strict side.
 const STEPS: f64 = 100.0;
 
-/// The least quality of a model's usual answers; `None` where no variant computes as the file says.
+/// The least quality of a model's usual answers; `None` if no variant computes as the file does.
 pub(super) fn usual_quality(members: &[Arc<IndexedVariant>]) -> Option<Quality> {
     let measured: Vec<_> = members.iter().map(measured).collect();
     let least = uploaded_quality(&measured)?;
@@ -39,7 +40,7 @@ fn measured(known: &Arc<IndexedVariant>) -> (Precision, &Accuracy) {
     (known.variant.spec.precision, &known.variant.accuracy)
 }
 
-/// The lesser of two of one model; agreement where they are of two kinds.
+/// The lesser quality of two variants of one model. If they are of different kinds, agreement.
 fn lesser(one: Quality, other: Quality) -> Quality {
     match (one, other) {
         (Quality::Accuracy(a), Quality::Accuracy(b)) => Quality::Accuracy(a.min(b)),
@@ -48,8 +49,8 @@ fn lesser(one: Quality, other: Quality) -> Quality {
     }
 }
 
-/// The quality of the most accurate file among `members` as it was uploaded. Where none of them computes as its
-/// file says, that of the most accurate. Only of those whose accuracy is known.
+/// The quality of the most accurate file among `members` as it was uploaded. If none of them computes as its file does,
+/// that of the most accurate variant. Only variants whose accuracy is known count.
 pub(super) fn reference(members: &[Arc<IndexedVariant>]) -> Option<f64> {
     let measured = members.iter().map(measured);
     let measured: Vec<_> = measured.filter(|(_, it)| it.kind.is_accuracy()).collect();
@@ -60,8 +61,8 @@ pub(super) fn reference(members: &[Arc<IndexedVariant>]) -> Option<f64> {
 }
 
 impl Snapshot {
-    /// The targets with figures in place of shares, and where a query names a model and asks for no accuracy,
-    /// with that of the model as it was uploaded. A job that asks for a share gets it in the same way.
+    /// The targets with figures in place of shares. A query that names a model and asks for no accuracy gets the
+    /// accuracy of the model as it was uploaded. A share that an offline job asks for is converted in the same way.
     pub fn in_figures(&self, route: &Route, targets: Targets, extent: InputSize) -> Targets {
         let scope = match route {
             Route::Application(id) => self.application(id),
@@ -76,7 +77,8 @@ impl Snapshot {
         scope.in_figures(matches!(route, Route::Model(_)), (targets, extent))
     }
 
-    /// The same of a query that another version answers in the current one's place; `is_named`: it names the model.
+    /// The same for a query that another version answers in place of the current one. `is_named` says whether the query
+    /// names the model.
     pub fn in_figures_of(
         &self,
         model: &ModelId,
@@ -99,8 +101,9 @@ impl Scope {
         }
     }
 
-    /// The targets of a query that asks for this share of the uploaded file's quality. Of agreement it is a share of
-    /// what each model's own file has; where a least accuracy is asked for as well, agreement is no answer.
+    /// The targets of a query that asks for this share of the uploaded file's quality. For agreement it is a share of
+    /// the quality of each model's own file. If the query asks for a least accuracy as well, agreement does not satisfy
+    /// it.
     fn share_in_figures(&self, targets: &Targets, share: f64, extent: InputSize) -> Targets {
         let asked = self.uploaded_quality.map(|of| relative_quality(of, share));
         let asked = match (asked, targets.min_quality) {
@@ -118,8 +121,8 @@ impl Scope {
         }
     }
 
-    /// The targets of a query that asks for no accuracy. Those that it has go first: where nothing of the usual
-    /// accuracy could ever meet them, they stay as they are.
+    /// The targets of a query that asks for no accuracy. Its own targets take precedence: if no variant of the usual
+    /// accuracy could ever meet them, they remain unchanged.
     pub fn usual_targets(&self, targets: Targets, extent: InputSize) -> Targets {
         let asks = targets.min_quality.is_some() || targets.min_agreement.is_some();
         let Some(usual) = self.usual_quality.filter(|_| !asks) else {
@@ -149,8 +152,8 @@ impl Scope {
     }
 }
 
-/// A least quality that the same of `bounds` reach as `least`: in whole steps where there is one, because demand
-/// is counted by those, rounded to the strict side.
+/// A least quality that the same values of `bounds` reach as reach `least`. It is a whole step if there is one, because
+/// the demand is counted by steps, rounded to the strict side.
 fn in_steps(least: f64, bounds: impl Iterator<Item = f64>) -> f64 {
     let (mut below, mut above) = (f64::NEG_INFINITY, f64::INFINITY);
     for bound in bounds {
@@ -176,10 +179,10 @@ mod tests {
         let bounds = [0.911, 0.956, 0.9744];
         let steps = |least| in_steps(least, bounds.into_iter());
         assert_eq!(steps(0.9647), 0.97);
-        // Only the step below tells the same apart, then neither.
+        // First only the step below separates the same values, then neither step does.
         assert_eq!(steps(0.9732), 0.97);
         assert_eq!(in_steps(0.9743, [0.9742, 0.9744].into_iter()), 0.9743);
-        // Nothing reaches it: it stays what it is.
+        // Nothing reaches it, so it remains unchanged.
         assert_eq!(steps(0.98), 0.98);
         assert_eq!(in_steps(-0.013, [-0.02, -0.012].into_iter()), -0.013);
         assert_eq!(in_steps(-0.013, [-0.2, -0.01].into_iter()), -0.01);

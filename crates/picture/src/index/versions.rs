@@ -1,4 +1,4 @@
-//! Which versions of models answer: the one place where what is not current is kept apart.
+//! Which versions of models answer. Only this module separates versions that are not current.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -12,7 +12,7 @@ pub(super) struct Versions {
     releases: Releases,
     /// The models that take part in what applications answer.
     answering: BTreeSet<ModelId>,
-    /// Whether any version but the current ones may answer, or shadows one.
+    /// Whether any version other than the current ones may answer, or is a shadow.
     has_others: bool,
 }
 
@@ -31,12 +31,12 @@ impl Versions {
         self.releases.model(reference)
     }
 
-    /// Whether a model takes part in what its application answers.
+    /// Whether a model takes part in the answers of its application.
     pub(super) fn answers(&self, model: &ModelId) -> bool {
         self.answering.contains(model)
     }
 
-    /// Those of an application's variants that take part in what it answers.
+    /// The variants of an application that take part in its answers.
     pub(super) fn answering(&self, members: &[Arc<IndexedVariant>]) -> Vec<Arc<IndexedVariant>> {
         let answering = members.iter().filter(|it| self.answers(&it.variant.model));
         answering.cloned().collect()
@@ -44,7 +44,7 @@ impl Versions {
 }
 
 impl Snapshot {
-    /// What answers for a model and no other version of its name.
+    /// The scope of a model and of no other version of its name.
     pub fn model_exactly(&self, id: &ModelId) -> Option<&Scope> {
         self.models.get(id).map(Arc::as_ref)
     }
@@ -54,7 +54,7 @@ impl Snapshot {
         self.versions.answers(model)
     }
 
-    /// Whether any version but the current ones has a part in answering.
+    /// Whether any version other than the current ones takes part in answering.
     pub fn has_others(&self) -> bool {
         self.versions.has_others
     }

@@ -8,8 +8,8 @@ use crate::Picture;
 // === impl Picture ===
 
 impl Picture {
-    /// The largest batches that the plans of pipelines have. Where the plan for everything else, `here`, has a variant answer
-    /// on a type of devices, too, it counts on its full batches, and there is no bound.
+    /// The largest batches that the plans of pipelines have. If the plan for everything else, `here`, also has a
+    /// variant answer on a type of devices, it counts on full batches of the variant, so there is no limit.
     pub fn batches(&self, here: &Plan) -> Vec<PlannedBatch> {
         let answered = self.problem.choices.iter().zip(&here.served_rps);
         let answered = answered.filter(|(_, served)| **served > 0.0);

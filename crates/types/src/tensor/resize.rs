@@ -1,8 +1,8 @@
-//! Which elements a tensor has after its dimensions changed.
+//! The elements of a tensor after its dimensions have changed.
 
 use super::Fill;
 
-/// Where the elements of a resized tensor come from, in row-major order.
+/// The sources of the elements of a resized tensor, in row-major order.
 pub(super) struct Sources<'a> {
     from: &'a [usize],
     to: &'a [usize],
@@ -19,7 +19,7 @@ impl<'a> Sources<'a> {
     }
 
     /// Calls `take` with runs of elements, as position and number, and with `None` for each element
-    /// that is filled in.
+    /// that must be filled.
     pub(super) fn for_each(&self, mut take: impl FnMut(Option<(usize, usize)>)) {
         let (Some((last_from, outer_from)), Some((last_to, outer_to))) =
             (self.from.split_last(), self.to.split_last())
@@ -41,7 +41,7 @@ impl<'a> Sources<'a> {
         }
     }
 
-    /// The row that the one of this number comes from; `None`: it is filled in.
+    /// The row from which the row of this number comes; `None` if it must be filled.
     fn row(&self, mut number: usize, from: &[usize], to: &[usize]) -> Option<usize> {
         let (mut row, mut stride) = (0, 1);
         for (from, to) in from.iter().zip(to).rev() {

@@ -1,4 +1,4 @@
-//! What is counted is told once.
+//! Tests that what is counted is reported once.
 
 use sextant_types::Route;
 
@@ -157,7 +157,7 @@ fn what_was_counted_for_a_deleted_application_is_forgotten() {
     let totals = counts.totals();
     assert_eq!(totals.keys().collect::<Vec<_>>(), [&name(0)]);
     assert_eq!(totals[&name(0)].offered(), 2);
-    // One of the same name begins again.
+    // An application of the same name starts at zero.
     add(&counts, 1, Some(2), QueryOutcome::Answered);
     assert_eq!(counts.totals()[&name(1)].offered(), 1);
 }

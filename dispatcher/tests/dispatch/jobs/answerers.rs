@@ -1,4 +1,5 @@
-//! Whoever answers a job's records must stay the same, and may be away for a while.
+//! The answers of a job's records must always come from the same variant, which may be away for a
+//! while.
 
 use std::sync::{
     Arc,
@@ -18,7 +19,7 @@ use super::{
 };
 use crate::world::{Kind, World, wait_until};
 
-/// What comes of a query in place of the dispatcher's answer.
+/// What a query gets in place of the dispatcher's answer.
 trait Interceptor: Send + Sync {
     fn refuse(&self, _: &Query) -> Option<QueryError> {
         None
@@ -32,7 +33,7 @@ trait Interceptor: Send + Sync {
     }
 }
 
-/// A dispatcher in front of which somebody stands.
+/// A dispatcher with an interceptor in front of it.
 struct InterceptedDispatcher<I> {
     dispatcher: Arc<Dispatcher>,
     instead: Arc<I>,
@@ -82,7 +83,7 @@ fn start<I: Interceptor + 'static>(world: &World, registry: &Registry, instead: 
     Runner::start(service)
 }
 
-/// Another version answers from the third query on, as where a pipeline changes.
+/// Another version answers from the third query on, as when a pipeline changes.
 #[derive(Default)]
 struct VersionChange(AtomicU32);
 
@@ -108,7 +109,7 @@ async fn a_job_ends_when_another_version_answers() {
     assert!(error.message.contains("`another-v2`"), "{}", error.message);
 }
 
-/// The budget of queries with this number is exhausted until it is filled.
+/// The budget is exhausted for the query with this number until it is filled.
 #[derive(Default)]
 struct ExhaustedBudget {
     refused: AtomicU32,
@@ -146,7 +147,7 @@ async fn a_job_that_waits_for_its_budget_leaves_others_their_turn() {
     succeeded(&registry, &dear).await;
 }
 
-/// Nobody answers from the third query on until they are back.
+/// Nothing answers from the third query on until the workers are back.
 #[derive(Default)]
 struct Outage {
     asked: AtomicU32,
@@ -170,7 +171,7 @@ async fn a_job_waits_for_workers_that_are_away_for_longer_than_other_errors_are_
     let _runner = start(&world, &registry, &workers);
     let job = submit(&world, &registry, records()).await;
     wait_for(&registry, &job, |job| job.state == JobState::Paused).await;
-    // Other errors are believed after twenty attempts.
+    // Other errors are final after twenty attempts.
     wait_until(|| workers.asked.load(Ordering::SeqCst) > 25).await;
     let now = registry.job(&job.id).await.unwrap();
     assert_eq!(now.state, JobState::Paused, "{:?}", now.error);
@@ -179,7 +180,7 @@ async fn a_job_waits_for_workers_that_are_away_for_longer_than_other_errors_are_
     check(&answers(&world).await);
 }
 
-/// The engine fails on each batch with this number, as where a table has no such row.
+/// The engine fails on each batch with this number, as when a table has no such row.
 #[derive(Default)]
 struct FailingEngine;
 
@@ -224,7 +225,7 @@ async fn a_record_on_which_the_engine_fails_is_refused_alone() {
     }
 }
 
-/// What several rows come to has one more in front.
+/// The answer to several rows has one additional row in front.
 #[derive(Default)]
 struct SurplusRow;
 

@@ -96,7 +96,7 @@ async fn records_that_fail_are_zero_in_an_array_and_told_beside_it() {
         (&errors[1]["index"], &errors[1]["error"]["code"]),
         (&json!(2), &json!("engine_failed"))
     );
-    // What the next job writes there has no errors.
+    // The output of the next job there has no errors.
     put(&world, "in.jsonl", "{\"x\": [1, 2]}").await;
     let job = submit_spec(&registry, &asked).await;
     succeeded(&registry, &job).await;

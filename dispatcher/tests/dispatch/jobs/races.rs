@@ -1,4 +1,4 @@
-//! Runners that die, stand still, come back too late, or lead no longer.
+//! Runners that die, pause, come back too late, or no longer lead.
 
 use std::{
     sync::atomic::Ordering,
@@ -19,7 +19,7 @@ use crate::world::{Kind, PATIENCE, World, wait_until};
 
 const KILLS: u32 = 20;
 
-/// What jobs are cut: lines, arrays, folders.
+/// The kinds of jobs: lines, arrays, folders.
 fn kinds(name: &str) -> [(OfflineSpec, String); 3] {
     [
         (
@@ -62,7 +62,7 @@ async fn a_job_killed_at_twenty_moments_writes_what_an_undisturbed_one_does() {
             life += 1;
             kills += 1;
             let killed = runner(&world, &registry, life);
-            // Not to wait for anything: the moment is what chance says.
+            // This waits for nothing: the moment is random.
             tokio::time::sleep(Duration::from_micros(random.random_range(0..10_000))).await;
             drop(killed);
             registry.void_leases(2).await.unwrap();
@@ -93,7 +93,7 @@ async fn a_runner_that_comes_back_too_late_changes_nothing() {
     let before = world.gate.entered.load(Ordering::SeqCst);
     let late = runner(&world, &registry, 1);
     wait_until(|| world.gate.entered.load(Ordering::SeqCst) > before).await;
-    // It stands still, inside its first chunk, and its lease lapses.
+    // The runner pauses inside its first chunk, and its lease lapses.
     registry.void_leases(2).await.unwrap();
     let next = runner(&world, &registry, 2);
     wait_for(&registry, &job, |job| job.attempts == 2).await;
@@ -102,7 +102,7 @@ async fn a_runner_that_comes_back_too_late_changes_nothing() {
     assert_eq!(done.attempts, 2);
     check(&answers(&world).await);
     drop((late, next));
-    // Whatever the late one left, the next job with this output removes.
+    // The next job with this output removes whatever the late runner left.
     let again = submit_spec(&registry, &spec("in.jsonl", "out.jsonl")).await;
     let _third = runner(&world, &registry, 3);
     succeeded(&registry, &again).await;
@@ -127,7 +127,7 @@ async fn a_process_whose_lease_lapses_runs_its_job_under_the_later_claim_alone()
             break now;
         }
         assert!(begun.elapsed() < PATIENCE, "nobody claims it");
-        // It lapses as where the registry was away, and the process looks at the queue.
+        // The lease lapses as when the registry was away, and the process looks at the queue.
         drop(registry.renew(&job.id, &owner, 0, 1).await);
         let other = submit_spec(&registry, &spec("none.jsonl", "none.out.jsonl")).await;
         registry.cancel(&other.id, 2).await.unwrap();
@@ -156,7 +156,7 @@ async fn jobs_run_only_while_the_process_leads() {
     first.send_replace(true);
     wait_for(&registry, &job, |job| job.state == JobState::Running).await;
     first.send_replace(false);
-    // Given back at once: its lease would last a minute.
+    // The job is given back at once, although its lease would last a minute.
     wait_for(&registry, &job, |job| job.state == JobState::Queued).await;
     world.gate.open();
     second.send_replace(true);

@@ -1,4 +1,4 @@
-//! Whoever asked to be told is told of a job's end, by whichever process.
+//! Every webhook that a job names is told of the job's end, by whichever process.
 
 use std::sync::{Arc, Mutex};
 
@@ -11,7 +11,7 @@ use sextant_types::{ApplicationId, EngineName};
 use super::{Runner, get, records, registry, service, spec, submit_spec, succeeded, wait_for};
 use crate::world::{Kind, World, wait_until};
 
-/// Keeps what it is given; refuses the first message to an address that says so.
+/// Records the messages that it gets. It refuses the first message to an address that says so.
 #[derive(Default)]
 struct Receiver {
     taken: Mutex<Vec<Notice>>,
@@ -62,7 +62,7 @@ async fn every_end_is_told_once_and_tried_again_until_it_is_taken() {
     let registry = registry(&world).await;
     super::put(&world, "in.jsonl", records()).await;
     let receiver = Arc::<Receiver>::default();
-    // Cancelled before anybody ran it.
+    // The job is cancelled before any runner starts it.
     let cancelled = submit(&registry, ("in.jsonl", "cancelled.jsonl"), "first").await;
     registry.cancel(&cancelled.id, unix_ms()).await.unwrap();
     let first = start(&world, &registry, 1, &receiver);
@@ -84,7 +84,7 @@ async fn every_end_is_told_once_and_tried_again_until_it_is_taken() {
     assert_eq!(noted["webhook"], "http://receiver/..");
     get_when_there(&world, &format!(".jobs/{}/webhook.json", cancelled.id)).await;
     drop(first);
-    // The next process tells of what it ends, not of what was told.
+    // The next process reports the jobs that it ends, not those that were reported.
     let _second = start(&world, &registry, 2, &receiver);
     let failed = submit(&registry, ("none.jsonl", "failed.jsonl"), "first").await;
     let refused = submit(&registry, ("in.jsonl", "refused.jsonl"), "never").await;
@@ -113,7 +113,7 @@ async fn a_job_is_told_of_though_a_thousand_were_created_after_it() {
     let application = ApplicationId::new("app").unwrap();
     for _ in 0..1000 {
         let newer = NewJob::new(JobKind::Offline, application.clone(), Value::Null);
-        // Nobody here runs it.
+        // No worker here runs it.
         let newer = newer.for_engine(EngineName("none".to_owned()));
         registry.create_job(&newer, 2).await.unwrap();
     }
@@ -132,7 +132,7 @@ async fn a_job_is_told_of_that_has_the_name_of_one_that_is_forgotten() {
     asked.webhook = Some("http://receiver/first".to_owned());
     let asked = serde_json::to_value(asked).unwrap();
     let mut nightly = NewJob::new(JobKind::Offline, ApplicationId::new("app").unwrap(), asked);
-    // Nobody here runs it.
+    // No worker here runs it.
     nightly = nightly.for_engine(EngineName("none".to_owned()));
     for night in 1..=2 {
         let job = registry.create_job(&nightly, night).await.unwrap();

@@ -7,7 +7,7 @@ use sextant_rpc::Query;
 use super::{NARROW, WIDE, answer, by_load, named};
 use crate::world::{PATIENCE, World, query, wait_until};
 
-/// Sends two queries for the variant on one thread, of which one must wait for the other.
+/// Sends two queries for the variant on one thread, one of which must wait for the other.
 async fn run_one_by_one(world: &World) {
     let entered = world.gate.entered.load(Ordering::SeqCst);
     world.gate.close();
@@ -20,7 +20,7 @@ async fn run_one_by_one(world: &World) {
     }
 }
 
-/// Waits until queries are told this cost of the variant on one thread.
+/// Waits until answers state this cost for the variant on one thread.
 async fn costs(world: &World, usd: f64) {
     let is_told = async {
         loop {
@@ -45,7 +45,7 @@ async fn no_more_than_were_chosen_also_when_a_variant_is_published_again() {
     let world = World::with_cores(by_load(None), 1, 2).await;
     world.serve(NARROW).await;
     world.serve(WIDE).await;
-    // At low load one query at a time is to have both cores.
+    // At low load one query at a time must have both cores.
     world.ask(query(&[1.0, 0.0])).await.unwrap();
     run_one_by_one(&world).await;
     world

@@ -55,16 +55,16 @@ pub const SLOW: f32 = 5.0;
 /// An artefact whose answers have the larger of two numbers first.
 pub const SWAPPED: &[u8] = b"swapped";
 
-/// An artefact that adds the number of rows in a batch to each answer but a lone one's.
+/// An artefact that adds the number of rows in a batch to each answer, unless the row is alone.
 pub const MIXES: &[u8] = b"mixes";
 
-/// An artefact whose answers are other numbers each time.
+/// An artefact whose answers differ each time.
 pub const DRAWS: &[u8] = b"draws";
 
 /// See [`SLOW`].
 const SLOW_RUN: Duration = Duration::from_millis(20);
 
-/// Doubles; fails on a batch with a negative number in it.
+/// Doubles its input. It fails on a batch with a negative number in it.
 pub(super) struct Doubling {
     pub(super) gate: Arc<Gate>,
 }

@@ -1,7 +1,7 @@
 //! The slots of an emulated device: batches that wait, and batches that run.
 //!
-//! A batch has work: the time that it takes where no other variant runs on the device. While batches of
-//! several variants run there, each of them takes longer: that is interference, and no profile knows it.
+//! A batch has work: the time that it takes if no other variant runs on the device. While batches of several variants
+//! run there, each takes longer. This is the interference, which profiles do not contain.
 
 use std::collections::VecDeque;
 
@@ -17,9 +17,9 @@ pub(in crate::fleet) struct Job {
     /// Slots that it occupies, at least 1.
     pub(in crate::fleet) slots: u16,
     pub(in crate::fleet) earliest: Nanos,
-    /// A batch that could not start by then does not run.
+    /// A batch that could not start by this time does not run.
     pub(in crate::fleet) latest: Nanos,
-    /// Its run time where no other variant runs, ns.
+    /// Its run time if no other variant runs, ns.
     pub(in crate::fleet) alone: Nanos,
 }
 
@@ -28,23 +28,23 @@ pub(in crate::fleet) struct Job {
 pub(in crate::fleet) struct FinishedBatch {
     pub(in crate::fleet) batch: u32,
     pub(in crate::fleet) variant: VariantIx,
-    /// How long it ran, and how long it would have run alone, ns; `None` where it came too late to start.
+    /// How long it ran, and how long it would have run alone, ns; `None` if it came too late to start.
     pub(in crate::fleet) ran: Option<(Nanos, Nanos)>,
 }
 
-/// See the module.
+/// The slots of a device; see the module.
 #[derive(Debug)]
 pub(in crate::fleet) struct Slots {
     free: u16,
     all: u16,
-    /// By the number of variants that run: how many times as long a batch takes; the last for more.
+    /// By the number of variants that run: the factor by which a batch takes longer. The last counts for more variants.
     slowdown: Vec<f64>,
     /// In the order in which they came.
     waiting: VecDeque<Job>,
     running: Vec<RunningJob>,
-    /// Until when what runs is accounted for.
+    /// The time until which running batches are accounted for.
     until: Nanos,
-    /// Since the last reading: slots times the time that they were busy, ns, by variant.
+    /// Since the last reading: slots times the time for which they were busy, ns, by variant.
     busy: Vec<(VariantIx, f64)>,
 }
 
@@ -52,7 +52,7 @@ pub(in crate::fleet) struct Slots {
 struct RunningJob {
     job: Job,
     since: Nanos,
-    /// Work that is left, ns.
+    /// Remaining work, ns.
     left: f64,
 }
 
@@ -71,7 +71,7 @@ impl Slots {
         }
     }
 
-    /// How many there are.
+    /// The number of slots.
     pub(in crate::fleet) fn count(&self) -> u16 {
         self.all
     }
@@ -81,14 +81,14 @@ impl Slots {
         self.waiting.is_empty() && self.running.is_empty()
     }
 
-    /// Takes a batch.
+    /// Adds a batch.
     pub(in crate::fleet) fn push(&mut self, job: Job) {
         let slots = job.slots.clamp(1, self.all);
         self.waiting.push_back(Job { slots, ..job });
     }
 
-    /// Brings everything to `now`: a batch that ended or came too late by then, one for each call; `None`
-    /// when there is none left, and what may start has started.
+    /// Advances to `now`. Each call returns one batch that has ended or came too late by then. `None` means that there
+    /// are no more, and that what may start has started.
     pub(in crate::fleet) fn step(&mut self, now: Nanos) -> Option<FinishedBatch> {
         self.advance(now);
         while let Some(job) = self.waiting.front().copied()
@@ -120,7 +120,7 @@ impl Slots {
         })
     }
 
-    /// When [`Self::step`] has something to do.
+    /// When [`Self::step`] next has something to do.
     pub(in crate::fleet) fn next(&self) -> Option<Nanos> {
         let factor = self.factor();
         let ends = self.running.iter();
@@ -130,7 +130,7 @@ impl Slots {
             .min()
     }
 
-    /// By variant: slots times the time that they were busy since the last reading, ns.
+    /// By variant: slots times the time for which they were busy since the last reading, ns.
     pub(in crate::fleet) fn read_busy(&mut self, now: Nanos) -> Vec<(VariantIx, f64)> {
         self.advance(now);
         std::mem::take(&mut self.busy)
@@ -153,7 +153,7 @@ impl Slots {
         }
     }
 
-    /// How many times as long batches take now.
+    /// The factor by which batches take longer now.
     fn factor(&self) -> f64 {
         let mut variants: Vec<VariantIx> = Vec::new();
         if self.slowdown.is_empty() || self.running.len() < 2 {

@@ -7,7 +7,7 @@ use sextant_types::index::VariantIx;
 
 use super::{Residency, slots::FinishedBatch};
 
-/// What is known of the variants that are loaded on a device.
+/// The observations of the variants that are loaded on a device.
 #[derive(Debug, Default)]
 pub(in crate::fleet) struct Watch {
     seen: BTreeMap<VariantIx, InstanceObservation>,
@@ -16,7 +16,7 @@ pub(in crate::fleet) struct Watch {
 #[derive(Debug, Default)]
 struct InstanceObservation {
     health: Health,
-    /// Since the last look: batches that ran, how long, and how long the profile says, ns.
+    /// Since the last look: the number of batches that ran, their run time, and their run time by the profile, ns.
     batches: u64,
     ran: f64,
     expected: f64,
@@ -40,7 +40,7 @@ impl Watch {
         }
     }
 
-    /// Looks at what was since the last look: `shares` of the device's slots by variant, 0 to 1. Answers
+    /// Evaluates the time since the last look. `shares` are shares of the device's slots by variant, 0 to 1. Returns
     /// the variants whose condition has changed.
     pub(in crate::fleet) fn look(
         &mut self,

@@ -20,11 +20,11 @@ const SHIPPED: [(&str, &str); 1] = [(
 #[derive(Deserialize)]
 #[serde(untagged)]
 pub(super) enum RateFile {
-    /// Always as many.
+    /// A constant rate.
     Constant(f64),
-    /// One step after the other, and again from the first.
+    /// One step after the other, and then again from the first.
     Steps(Vec<StepFile>),
-    /// By a file.
+    /// From a file.
     Trace(TraceFile),
 }
 
@@ -33,7 +33,7 @@ pub(super) enum RateFile {
 pub(super) struct StepFile {
     seconds: f64,
     rps: f64,
-    /// At its end; as at its beginning without it.
+    /// The rate at its end; the same as at its beginning if it is missing.
     to_rps: Option<f64>,
 }
 
@@ -43,16 +43,16 @@ pub(super) struct StepFile {
 pub(super) struct TraceFile {
     /// A shipped file or a path.
     trace: String,
-    /// The smallest and the largest rate are these, the others in a straight line between.
+    /// The smallest and the largest rate. The others are interpolated linearly.
     range_rps: Option<[f64; 2]>,
-    /// How long each line lasts, s; a second or a minute without it.
+    /// How long each line lasts, s; a second or a minute if it is missing.
     line_s: Option<f64>,
-    /// It begins with this line, the first is 0, and the lines before it come last.
+    /// The line with which it begins, counted from 0. The lines before it come last.
     #[serde(default)]
     from_line: usize,
 }
 
-/// What all classes share.
+/// The load that all classes share.
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct LoadFile {
@@ -125,7 +125,7 @@ impl TraceFile {
     }
 }
 
-/// How long a line is, s, and queries a second by line.
+/// The length of a line, s, and queries a second by line.
 fn lines(text: &str, file: &str) -> Result<(f64, Vec<f64>), crate::Error> {
     let table = Table::read(text, file)?;
     let each_s = match table.find("minute") {

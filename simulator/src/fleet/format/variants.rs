@@ -20,7 +20,7 @@ pub(super) const SHIPPED: [(&str, &str); 1] = [(
     include_str!("../../../data/infaas_variants.csv"),
 )];
 
-/// Rows of the largest batch where nothing says so: that of INFaaS.
+/// Rows of the largest batch if nothing specifies it: that of INFaaS.
 const MAX_ROWS: u32 = 64;
 
 #[derive(Deserialize)]
@@ -42,7 +42,7 @@ pub(super) struct VariantFile {
     on: BTreeMap<String, CurveFile>,
 }
 
-/// What a registry knows of it beside that, under the names of the API.
+/// What a registry knows of it in addition, under the names of the API.
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 struct EntryFile {
@@ -65,7 +65,7 @@ enum CurveFile {
     Line { alpha_ms: f64, beta_ms: f64 },
     /// Measured `[rows, ms]`.
     Points { points: Vec<(u32, f64)> },
-    /// Measured `[rows, median in ms, 99th percentile in ms]`, as a registry has it.
+    /// Measured `[rows, median in ms, 99th percentile in ms]`, as in a registry.
     Measured {
         measured: Vec<(u32, f64, f64)>,
         load_ms: f64,
@@ -136,7 +136,7 @@ impl EntryFile {
             peak_memory_bytes: self.peak_memory_bytes,
             value: self.value,
             dominated_by: self.dominated_by.clone(),
-            // It may have been a type that is not there.
+            // It may have been a type that is not in the file.
             measured_on: on.and_then(|on| types.iter().position(|of| of.name == *on)),
             apart: self.apart,
             measured: Vec::new(),
@@ -191,7 +191,7 @@ impl CurveFile {
     }
 }
 
-/// Medians by rows, that begin with one row and never fall: what a batch takes.
+/// Medians by rows, which begin with one row and never decrease: the time that a batch takes.
 fn medians(name: &str, measured: &[(u32, f64, f64)]) -> Result<Vec<(u32, f64)>, String> {
     let rises = measured.windows(2).all(|pair| pair[0].0 < pair[1].0);
     let valid = |(rows, p50_ms, p99_ms): &(u32, f64, f64)| {
@@ -240,8 +240,8 @@ fn check(variant: &Variant) -> Result<(), String> {
     }
 }
 
-/// Adds the variants of a table, a line for each variant on each type of device, and applications that
-/// only the table names. Lines about devices that there are not are skipped.
+/// Adds the variants of a table, with one line for each variant on each type of device, and applications that only the
+/// table names. Lines about devices that do not exist are skipped.
 pub(super) fn read(
     text: &str,
     file: &str,
@@ -289,7 +289,7 @@ pub(super) fn read(
     Ok(())
 }
 
-/// Where the values stand.
+/// The positions of the values.
 struct Columns {
     application: usize,
     variant: usize,

@@ -11,7 +11,7 @@ use crate::fleet::{
 };
 
 impl World<'_> {
-    /// Brings the batches of a device to now.
+    /// Advances the batches of a device to now.
     pub(super) fn step(&mut self, (device, life): (DeviceIx, u64)) {
         let now = self.now;
         loop {
@@ -61,7 +61,7 @@ impl World<'_> {
             actions,
             ..
         } = &mut self.control;
-        // Of a device that drains the controller knows nothing any more.
+        // The controller no longer knows a device that drains.
         controller.on_result(now, batch.id, run, actions);
     }
 

@@ -42,7 +42,7 @@ impl World<'_> {
         self.schedule(now + LOOK, Event::Look);
     }
 
-    /// Measures all devices, and what condition the variants on them are in.
+    /// Measures all devices, and the condition of the variants on them.
     pub(super) fn watch(&mut self) {
         let mut changed = false;
         for device in self.devices.iter_mut().flatten() {

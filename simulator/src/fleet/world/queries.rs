@@ -10,7 +10,7 @@ use crate::{
     fleet::control::{Control, Token},
 };
 
-/// How often a query is placed at most.
+/// The most times that a query is placed.
 const PLACEMENTS: u8 = 5;
 
 impl World<'_> {
@@ -103,7 +103,7 @@ impl World<'_> {
 
     pub(super) fn on_drop(&mut self, request: &Request<Token>, reason: DropReason) {
         let token = request.payload;
-        // Who has the variant went away; another may take it, as the dispatcher tries.
+        // The device with the variant went away. Another may take the query, as in the dispatcher.
         let again = reason == DropReason::Gone
             && !token.load
             && token.placed < PLACEMENTS

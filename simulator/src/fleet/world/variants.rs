@@ -12,7 +12,7 @@ use crate::fleet::{
 use sextant_types::index::{DeviceIx, VariantIx};
 
 impl World<'_> {
-    /// The device of that life, if it still takes work.
+    /// The device in that life, if it still takes work.
     pub(super) fn device(&mut self, (device, life): (DeviceIx, u64)) -> Option<&mut Device> {
         let of = self.devices[device].as_mut()?;
         (of.life == life && of.state == State::Up).then_some(of)
@@ -104,12 +104,12 @@ impl World<'_> {
         }
     }
 
-    /// What is there is another thing.
+    /// The state of the fleet has changed.
     pub(in crate::fleet) fn changed(&mut self) {
         self.control.is_stale = true;
     }
 
-    /// Shows dispatcher and autoscaler what is there, where that is another thing.
+    /// Shows the state to dispatcher and autoscaler, if it has changed.
     pub(in crate::fleet) fn show(&mut self) {
         if std::mem::replace(&mut self.control.is_stale, false) {
             let there = Presences {

@@ -1,10 +1,10 @@
-//! What the scheduler is measured with: a run's events, recorded once and replayed.
+//! The workload with which the scheduler is measured: a run's events, recorded once and replayed.
 //!
 //! Arrivals and the ends of batches depend on what the scheduler does, and computing them costs as
-//! much as the scheduler itself. So a first, unmeasured run drives it through virtual time with
-//! devices that take exactly as long as their profile says, and notes every call with its time. A
-//! policy is deterministic: a fresh one that gets the same calls does the same, and the measured
-//! run is nothing but these calls in a row.
+//! much as the scheduler itself. A first, unmeasured run therefore drives it through virtual time
+//! with devices that take exactly as long as their profile says, and records every call with its
+//! time. A policy is deterministic: a new one that gets the same calls does the same. The measured
+//! run consists only of these calls.
 
 use std::{cmp::Reverse, collections::BinaryHeap, hint::black_box};
 
@@ -22,7 +22,7 @@ use subject::{Order, Subject};
 
 pub use subject::Shape;
 
-/// Of the arrivals.
+/// The seed of the arrivals.
 pub const SEED: u64 = 20_230_814;
 /// ResNet50 of Symphony, table 4: per row and per batch, ms.
 const PROFILE_MS: (f64, f64) = (1.053, 5.072);
@@ -31,20 +31,20 @@ const TARGET_MS: f64 = 25.0;
 /// Share of device time that the load takes.
 const LOAD: f64 = 0.7;
 
-/// How much there is to schedule.
+/// The size of the workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Size {
-    /// Queues, each of a variant of its own.
+    /// Queues, one for each variant.
     pub queues: u32,
     /// Devices, all of one kind.
     pub devices: u32,
-    /// What is driven, and what the devices hold.
+    /// The subject, and the variants that the devices hold.
     pub shape: Shape,
-    /// Whether each queue is of a tenant of its own; all are of one tenant otherwise.
+    /// Whether each queue belongs to a tenant of its own. Otherwise all belong to one tenant.
     pub has_tenants: bool,
-    /// Whether what has changed is taken after every call, as a dispatcher does.
+    /// Whether the changes are taken after every call, as a dispatcher does.
     pub is_told: bool,
-    /// Queues that are asked, the first ones; the others are only there.
+    /// The number of queues that get requests, starting with the first. The others only exist.
     pub asked: u32,
 }
 
@@ -56,13 +56,13 @@ pub const SIZES: [(u32, u32); 3] = [(20, 32), (1_000, 1_000), (10_000, 10_000)];
 pub struct Trace {
     size: Size,
     options: Options,
-    /// Until every queue and device is busy; not measured.
+    /// The part until every queue and device is busy. It is not measured.
     warm: Vec<Event>,
-    /// What is measured.
+    /// The measured part.
     measured: Vec<Event>,
     /// Requests in the measured part.
     pub requests: u64,
-    /// Mean rows of the batches that started in it.
+    /// Mean rows of the batches that started in the measured part.
     pub mean_rows: f64,
     /// Share of its requests that were dropped.
     pub dropped_share: f64,
@@ -96,7 +96,7 @@ pub struct PreparedSubject {
 // === impl Size ===
 
 impl Size {
-    /// All queues are asked, and of one tenant.
+    /// All queues get requests, and all belong to one tenant.
     pub fn new((queues, devices): (u32, u32), shape: Shape) -> Self {
         Self {
             queues,
@@ -141,7 +141,8 @@ impl Trace {
         prepared
     }
 
-    /// The measured part. Never inlined: its name marks where instructions are counted.
+    /// Replays the measured part. It is never inlined, because its name marks where instructions
+    /// are counted.
     #[inline(never)]
     pub fn measured_replay(&self, prepared: &mut PreparedSubject) {
         prepared.replay(&self.measured);
@@ -163,7 +164,7 @@ impl PreparedSubject {
         for (number, event) in events.iter().enumerate() {
             self.apply(*event, number as u64);
             self.subject.clear();
-            // Whoever drives it asks after every call when it wants to be woken.
+            // A caller asks after every call when it must be woken.
             black_box(self.subject.next_timer());
             if self.is_told {
                 self.subject.take_news(&mut pools);
@@ -188,10 +189,10 @@ impl PreparedSubject {
     }
 }
 
-/// When a batch ends, in the order of these; its number, its name, its rows and its run time.
+/// When a batch ends, which sorts the ends; its number, its name, its rows and its run time.
 type End = (Nanos, u64, BatchId, u32, Nanos);
 
-/// The run that is recorded.
+/// The run that is being recorded.
 struct Run {
     prepared: PreparedSubject,
     ends: BinaryHeap<Reverse<End>>,
@@ -238,7 +239,7 @@ impl Run {
         }
     }
 
-    /// What happens first: the end of a batch, a timer, an arrival.
+    /// The next event: the end of a batch, a timer, or an arrival.
     fn next(&mut self) -> Event {
         let arrival = self.next_arrival as Nanos;
         let end = self.ends.peek().map_or(Nanos::MAX, |Reverse((at, ..))| *at);
@@ -295,7 +296,7 @@ fn spec(size: Size, queue: u32) -> QueueSpec {
     }
 }
 
-/// The rate at which [`LOAD`] of the devices' time is taken when a batch grows until its first
+/// The rate at which [`LOAD`] of the devices' time is used if a batch grows until its first
 /// request's deadline forces it to start: 1 / rate per queue and row, and its run time, fill the
 /// target.
 fn rate(size: Size) -> f64 {

@@ -1,4 +1,4 @@
-//! Cost of a request in the whole controller: every call for it, nothing around it.
+//! The cost of a request in the whole controller: every call for it, and nothing else.
 //!
 //! `cargo bench -p sextant-controller --bench scheduler`, with `SCHEDULER_POLICY` for another policy
 //! than `sextant`, `SCHEDULER_SHAPE` for another shape than `fleet` (`pool`: the scheduler alone,
@@ -15,7 +15,7 @@ mod load;
 use load::{SIZES, Shape, Size, Trace};
 
 fn main() {
-    // Without `--bench` this only has to work: a test run takes the smallest size.
+    // Without `--bench` this only has to work, so a test run takes the smallest size.
     let measured = std::env::args().any(|argument| argument == "--bench");
     let sizes = if measured { &SIZES[..] } else { &SIZES[..1] };
     let policy: Policy = std::env::var("SCHEDULER_POLICY")

@@ -1,4 +1,5 @@
-//! What is measured: the scheduler alone, or the whole controller as a fleet drives it.
+//! The subject of the measurement: the scheduler alone, or the whole controller as a fleet drives
+//! it.
 
 use std::hint::black_box;
 
@@ -15,19 +16,20 @@ use sextant_schedule::{BatchId, Nanos, PoolIx, Request, Scheduler, Schedulers};
 use super::{SEED, Size, spec};
 use sextant_types::index::{DeviceIx, KindIx, QueueIx, VariantIx};
 
-/// What is driven, and which variants its devices hold. Devices have one slot each.
+/// The subject, and the variants that its devices hold. Devices have one slot each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
     /// The scheduler alone, with all devices in one pool.
     Pool,
-    /// The controller. Up to 32 devices hold every variant; of more, eight each hold the same.
+    /// The controller. Up to 32 devices hold every variant. With more, eight devices each hold the
+    /// same.
     Fleet,
-    /// The controller. Each variant is on eight devices that were drawn for it, so that hardly two
-    /// hold the same.
+    /// The controller. Each variant is on eight devices that were drawn for it, so that hardly any
+    /// two hold the same.
     Spread,
 }
 
-/// Devices that hold the same variants, and devices of each variant.
+/// The number of devices that hold the same variants, and of devices of each variant.
 const ALIKE: u32 = 8;
 
 /// What has been decided.
@@ -40,7 +42,7 @@ pub enum Order {
     Drop,
 }
 
-/// See the module.
+/// What is driven; see the module.
 pub enum Subject {
     Pool(Box<dyn Scheduler<u64>>, schedule::Actions<u64>),
     Fleet(Box<Controller<u64>>, controller::Actions<u64>),
@@ -177,7 +179,7 @@ impl Subject {
         }
     }
 
-    /// Takes what has changed, for those who keep copies.
+    /// Takes the changes, as callers that keep copies do.
     #[inline]
     pub fn take_news(&mut self, pools: &mut Vec<PoolIx>) {
         let mut news = 0;
@@ -194,7 +196,7 @@ impl Subject {
         black_box(news);
     }
 
-    /// Forgets what was decided, as whoever has carried it out.
+    /// Forgets the decisions, as a caller that has carried them out.
     #[inline]
     pub fn clear(&mut self) {
         match self {
@@ -203,7 +205,7 @@ impl Subject {
         }
     }
 
-    /// Hands over what was decided.
+    /// Returns the decisions.
     pub fn take(&mut self) -> Vec<Order> {
         match self {
             Self::Pool(_, actions) => actions.drain(..).map(of_scheduler).collect(),
@@ -241,12 +243,13 @@ fn of_controller(action: controller::Action<u64>) -> Option<Order> {
             id,
         }),
         controller::Action::Drop { .. } => Some(Order::Drop),
-        // Replicas beyond those that the shape has are not answered: the shape stays.
+        // Additional replicas are not answered, so that the shape stays.
         controller::Action::Move(_) => None,
     }
 }
 
-/// The variants of each device where eight devices each hold the same, or all where there are few.
+/// The variants of each device if eight devices each hold the same, or all variants if there are
+/// few devices.
 fn alike(size: Size) -> Vec<Vec<u32>> {
     let groups = match size.devices {
         0..=32 => 1,
@@ -257,7 +260,7 @@ fn alike(size: Size) -> Vec<Vec<u32>> {
     (0..size.devices).map(device).collect()
 }
 
-/// The same where each variant is on devices of its own choice.
+/// The same if each variant is on devices that were drawn for it.
 fn spread(size: Size) -> Vec<Vec<u32>> {
     let mut random = ChaCha8Rng::seed_from_u64(SEED);
     let mut held = vec![Vec::new(); size.devices as usize];

@@ -14,10 +14,10 @@ const VARIANTS: u32 = 7;
 /// How much longer the times of [`lively`] devices are.
 const REAL: Nanos = 100_000;
 const MINUTE: Nanos = 60_000_000_000;
-/// Whatever may wait still does not wait longer once nothing else is under way.
+/// Requests that may wait still do not wait longer than this once nothing else is under way.
 const LONGEST: Nanos = 6_000_000_000;
 
-/// The scheduling policies that serve nothing late on devices that keep to their times.
+/// The scheduling policies that serve nothing late on devices with exact run times.
 const IN_TIME: [schedule::Policy; 6] = [
     schedule::Policy::Sextant,
     schedule::Policy::Symphony,
@@ -120,8 +120,8 @@ fn setting() -> impl Strategy<Value = Setting> {
         })
 }
 
-/// What the service runs with, where several tenants share devices that do as they like: with times as long as
-/// those of real devices.
+/// The settings of the service, with several tenants on devices with variable times that are as long as those of real
+/// devices.
 fn lively() -> impl Strategy<Value = Setting> {
     (setting(), 1..4u32, any::<bool>()).prop_map(|(setting, tenants, exact)| Setting {
         scheduling: schedule::Options {

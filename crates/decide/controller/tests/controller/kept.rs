@@ -1,4 +1,4 @@
-//! What is desired loaded, what is not, and who has to go.
+//! Which variants are kept loaded, which are not, and which must be unloaded.
 
 use sextant_baselines as schedule;
 use sextant_placement as placement;
@@ -95,8 +95,8 @@ fn so_many_replicas_as_are_desired() {
     assert_eq!((world.replicas(VariantIx::new(1)), world.loads), (2, 2));
 }
 
-/// Memory for half of the variants, all of them desired, four of them asked for: what is asked for is
-/// loaded once and nothing goes back and forth.
+/// Memory for half of the variants, all of which are desired, with requests for four of them. The four are loaded once,
+/// and nothing is loaded and unloaded in turns.
 #[test]
 fn what_is_asked_for_and_what_is_desired_do_not_drive_each_other_out() {
     let mut world = world(Policy::Sextant, 2, 8);

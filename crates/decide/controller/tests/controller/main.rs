@@ -1,5 +1,5 @@
 //! The controller through its public interface: properties over random histories for every pair of
-//! policies, and what becomes of variants that are asked for often, by a rhythm, or not at all.
+//! policies, and what happens to variants with frequent requests, periodic requests, or none.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,4 +1,4 @@
-//! For how long a variant stays away from a device that something else slows down.
+//! How long a variant stays away from a device that something else slows down.
 
 use sextant_placement::{
     Action, DesiredPlacement, DeviceSpec, Options, Placement, Policy, Presence, VariantSpec, build,
@@ -74,7 +74,7 @@ impl World {
         assert_eq!(out, []);
     }
 
-    /// More requests than one device has time for; how many LOADs they bring about.
+    /// Sends more requests than one device has time for. Returns the number of LOADs that follow.
     fn ask_much(&mut self) -> usize {
         let mut out = Vec::new();
         for _ in 0..400 {
@@ -84,7 +84,8 @@ impl World {
         out.len()
     }
 
-    /// Lets the timers pass until the variant is loaded on the slow device; how long that takes, s.
+    /// Lets the timers pass until the variant is loaded on the slow device. Returns how long that
+    /// takes, s.
     fn come_back(&mut self) -> u64 {
         let left = self.now;
         let mut out = Vec::new();

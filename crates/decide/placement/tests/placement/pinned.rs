@@ -1,6 +1,6 @@
-//! Long random histories whose course is pinned exactly: whatever changes what a placement does, says of itself or
-//! waits for changes a number. Where one changes, find out why before it is renewed; the tests print what they got as
-//! it has to stand here.
+//! Long random histories whose course is pinned exactly: any change in what a placement does, reports or waits for
+//! changes a number. If one changes, find out why before it is renewed. The tests print the new value in the form that
+//! it must have here.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -39,13 +39,13 @@ impl Random {
     }
 }
 
-/// What a history came to.
+/// The result of a history.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Course {
     loads: u32,
     unloads: u32,
     served: u32,
-    /// Of all actions with their times, and of what the placement says of itself after each step.
+    /// The digest of all actions with their times, and of what the placement reports after each step.
     digest: u64,
 }
 
@@ -59,11 +59,11 @@ struct World {
     loading: BTreeMap<u32, VecDeque<(Nanos, VariantIx, bool)>>,
     /// Batches that run: when they end, where, of what.
     running: BTreeSet<(Nanos, u32, VariantIx)>,
-    /// Deadlines of what waits, by variant.
+    /// By variant: deadlines of the requests that wait.
     waiting: BTreeMap<VariantIx, Vec<Nanos>>,
     /// The greatest time between two steps.
     pace: Nanos,
-    /// When a variant is next asked for at once several times, and its period.
+    /// When several requests for a variant next come at once, their period, and the variant.
     bursts: Vec<(Nanos, Nanos, VariantIx)>,
     course: Course,
 }
@@ -122,7 +122,7 @@ impl World {
                 for time in [earliest, latest, expected] {
                     self.mix(time);
                 }
-                // Up to a quarter longer than expected; one in twelve fails.
+                // Up to a quarter longer than expected. One in twelve fails.
                 let took = expected + expected / 100 * u64::from(self.random.below(25));
                 let is_good = self.random.below(12) > 0;
                 let queue = self.loading.entry(device.get()).or_default();
@@ -154,7 +154,7 @@ impl World {
         self.event(|p, now, out| p.on_variant(now, ix, spec, out));
         let fast = Nanos::from(2 + variant) * MS;
         let kinds = [(KindIx::new(0), 0), (KindIx::new(1), fast)];
-        // Some run on one kind alone.
+        // Some run on one kind only.
         let able = match variant % 5 {
             3 => &kinds[..1],
             4 => &kinds[1..],
@@ -181,7 +181,7 @@ impl World {
         self.event(|p, now, out| p.on_device_down(now, ix, out));
     }
 
-    /// What happens until then, in order of time: ends of LOADs and of batches, timers.
+    /// Plays what happens until then, in order of time: ends of LOADs and of batches, timers.
     fn pass(&mut self, nanos: Nanos) {
         let until = self.now + nanos;
         loop {
@@ -212,7 +212,7 @@ impl World {
         self.now = until;
     }
 
-    /// Sends what waits to the first device that has it, four at most in one batch.
+    /// Sends the waiting requests to the first device that has their variant, at most four in one batch.
     fn serve(&mut self) {
         let waiting: Vec<VariantIx> = self.waiting.keys().copied().collect();
         for variant in waiting {
@@ -235,7 +235,7 @@ impl World {
         }
     }
 
-    /// Gives up what waits beyond its deadline.
+    /// Gives up the requests that wait beyond their deadline.
     fn drop_late(&mut self) {
         let now = self.now;
         let late: Vec<(VariantIx, Nanos)> = self
@@ -313,7 +313,7 @@ impl World {
         self.event(|p, now, out| p.on_request(now, variant, deadline, out));
     }
 
-    /// Asks for what comes in bursts, each a little early or late.
+    /// Sends the requests of bursts, each a little early or late.
     fn burst(&mut self) {
         for at in 0..self.bursts.len() {
             let (due, period, variant) = self.bursts[at];
@@ -341,7 +341,7 @@ impl World {
         self.publish(variant.get());
     }
 
-    /// Other variants are to be kept.
+    /// Changes the variants that are to be kept.
     fn want(&mut self) {
         let first = self.random.below(VARIANTS - 3);
         let desired = |(order, variant): (u32, u32)| {
@@ -357,7 +357,7 @@ impl World {
         self.event(|p, now, out| p.on_desired(now, &desired, idle, out));
     }
 
-    /// What the placement says of itself.
+    /// Records what the placement reports.
     fn look(&mut self) {
         let now = self.now;
         let placement = &self.placement;
@@ -384,7 +384,7 @@ fn play(options: &Options, seed: u64) -> Course {
     world.course
 }
 
-/// The same over minutes, with variants that are asked for in bursts.
+/// The same over minutes, with variants whose requests come in bursts.
 fn play_bursts(options: &Options, seed: u64) -> Course {
     let mut world = World::new(options, seed);
     world.pace = 800 * MS;

@@ -1,4 +1,4 @@
-//! What tuners ask for where traffic does not change.
+//! What tuners ask for while traffic does not change.
 
 use sextant_planning::{
     plan::{Options, Problem, search},

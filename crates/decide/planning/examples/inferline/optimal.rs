@@ -15,7 +15,7 @@ const QUERIES: f64 = 1500.0;
 /// Rows that exhaustive search may serve for one pipeline.
 const MOST_ROWS: u64 = 400_000_000;
 
-/// So many pipelines, from the one of a seed on.
+/// Runs this many pipelines, starting with the one of the seed `from`.
 pub fn run(count: u64, from: u64) {
     let (mut equal, mut worst, mut proven, mut greedy_equal, mut planned) =
         (0u64, 1.0f64, 0u64, 0u64, 0u64);

@@ -1,33 +1,33 @@
-//! What the answers of a step tell of what runs it, where nobody says: how long batches take, how large they get, and
-//! how many of them run side by side for these queries.
+//! Infers from the answers of a step how it runs, if nothing reports that: how long batches take, how large they get,
+//! and how many of them run side by side for these queries.
 //!
-//! A front end sees its own answers alone, and that suffices: the replicas that it counts are the share that its queries
-//! get of what there is. They are counted by the time for which its rows keep replicas busy. Where rows have waited for
-//! longer than they ran, nothing was left idle, so the count is what there is; where they have not, it is what there is at
-//! least.
+//! A front end sees only its own answers, and that suffices: the replicas that it counts are the share that its queries
+//! get. Replicas are counted by the time for which the front end's rows keep them busy. If rows waited for longer than
+//! they ran, no replica was idle, so the count is exact. Otherwise it is a lower bound.
 
 use super::Stage;
 use crate::Nanos;
 
-/// The weight of what came before, at each answer.
+/// The weight of earlier observations at each answer.
 const KEPT: f64 = 0.98;
 
-/// How far the count of replicas moves to that of a window in which rows waited.
+/// How far the count of replicas moves towards that of a window in which rows waited.
 const MOVE: f64 = 0.3;
 
 /// Length of a window, ns.
 const WINDOW: Nanos = 200_000_000;
 
-/// Fewest answers of a window that say something.
+/// The fewest answers of a window that count.
 const ENOUGH: u32 = 4;
 
-/// The largest batch is forgotten by this share in each window that has none as large.
+/// The factor by which the largest batch shrinks in each window without a batch as large.
 const SMALLER: f64 = 0.95;
 
-/// Largest batch of which the run time is told.
+/// The largest batch whose run time is given.
 const MOST_ROWS: usize = 256;
 
-/// Nothing is known any more of a step that has not answered for so long, ns: one that has become quicker is tried.
+/// The facts about a step are dropped if it has not answered for this long, ns, so that a step that has become quicker
+/// is tried.
 const STALE: Nanos = 2_000_000_000;
 
 /// An answer of a step.
@@ -35,22 +35,23 @@ const STALE: Nanos = 2_000_000_000;
 pub struct StepRun {
     /// Rows that were asked for.
     pub rows: f64,
-    /// Rows of the largest batch that carried some of them, at least 1.
+    /// Rows of the largest batch that contained some of them, at least 1.
     pub batch: u32,
-    /// How long that ran, ns.
+    /// How long that batch ran, ns.
     pub run: Nanos,
-    /// How long they waited for it, ns.
+    /// How long the rows waited for it, ns.
     pub waited: Nanos,
 }
 
-/// See the module.
+/// Observes the answers of a step; see the module.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Watch {
-    /// Of answers, fading: how many; their batches, run times, the squares of batches, and products of both.
+    /// Fading sums over answers: their number, batch sizes, run times, squares of batch sizes, and products of batch
+    /// size and run time.
     sums: [f64; 5],
     largest: f64,
     replicas: f64,
-    /// When the last one came.
+    /// When the last answer came.
     last: Nanos,
     window: Window,
 }
@@ -59,7 +60,7 @@ pub struct Watch {
 struct Window {
     from: Nanos,
     answers: u32,
-    /// Time for which rows kept replicas busy, ns.
+    /// The time for which rows kept replicas busy, ns.
     busy: f64,
     ran: f64,
     waited: f64,
@@ -104,7 +105,7 @@ impl Watch {
         window.largest = window.largest.max(batch);
     }
 
-    /// Counts replicas by the window that ends.
+    /// Counts the replicas from the window that ends.
     fn close(&mut self, now: Nanos) {
         let ended = std::mem::take(&mut self.window);
         if ended.answers < ENOUGH {
@@ -118,7 +119,7 @@ impl Watch {
         };
     }
 
-    /// Run time of a batch of so many rows: a line through what was seen, level where batches were alike.
+    /// Run time of a batch of this many rows: a line through the observations, flat if the batches were alike.
     fn run(&self, rows: f64) -> f64 {
         let [count, batches, runs, squares, products] = self.sums;
         let (batch, run) = (batches / count, runs / count);
@@ -127,12 +128,12 @@ impl Watch {
             true => ((products / count - batch * run) / spread).max(0.0),
             false => 0.0,
         };
-        // Of small batches the line says little, and not that they take no time.
+        // For small batches the line says little; in particular it does not say that they take no time.
         (run + slope * (rows - batch)).max(run * 0.1).max(1.0)
     }
 
-    /// The step as it is known at `now`, with `pending` rows on their way to it. One of which nothing is known takes no
-    /// time.
+    /// The step as it is known at `now`, with `pending` rows on their way to it. A step of which nothing is known takes
+    /// no time.
     pub fn stage(&self, now: Nanos, pending: f64) -> Stage {
         let is_stale = pending <= 0.0 && now.saturating_sub(self.last) > STALE;
         let runs = match self.sums[0] > 0.0 && !is_stale {

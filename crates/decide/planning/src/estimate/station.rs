@@ -7,20 +7,20 @@ use sextant_schedule::NEVER;
 use super::{Class, Replica, Station, StepResult};
 use crate::Nanos;
 
-/// A row that waits: since when, and of which query.
+/// A row that waits: since when, and its query.
 pub(crate) type Item = (Nanos, u32);
 
-/// A replica of which some are unlike others, or come and go.
+/// A replica, if not all are alike or some come and go.
 #[derive(Debug, Clone, Copy)]
 struct Server {
     free_at: Nanos,
     until: Nanos,
     class: usize,
-    /// Run time of one row: of idle replicas the quickest takes the batch.
+    /// Run time of one row. The quickest idle replica takes the batch.
     quick: Nanos,
 }
 
-/// Serves `items`, which are in order of time, and tells `ended` of each; ends early where that says so.
+/// Serves `items`, which are in order of time, and reports each end to `ended`. Stops early when `ended` says so.
 pub(super) fn serve(
     station: &Station,
     items: &[Item],
@@ -37,9 +37,9 @@ pub(super) fn serve(
     }
 }
 
-/// Behind the last row that begins at `start`, of those from `at` on, on a replica that was free at `free`. Where it
-/// was idle it takes the first row as soon as that comes, alone: rows that come at once are asked one after the other.
-/// Else it takes what waits, at most `most`.
+/// The position after the last row of the batch that begins with the row at `at`, on a replica that became free at
+/// `free`. A replica that was idle takes the first row alone as soon as it arrives: rows that arrive at once are
+/// submitted one after the other. Otherwise it takes what waits, at most `most` rows.
 #[inline]
 fn waiting(items: &[Item], at: usize, free: Nanos, most: u32) -> usize {
     if free <= items[at].0 {

@@ -1,24 +1,24 @@
 //! Coarse-grained planning: the pipeline as one box (InferLine, section 4.6).
 //!
-//! A unit has one replica of each step, on the device type that is quickest with one row. All steps have the one largest
-//! batch with which the longest way through them takes no longer than the target. Units are replicated for the mean
-//! rate, or for the highest rate of any window as long as the target. Where the paper leaves it open the baseline gets
-//! the better: its units share queues, and its steps work side by side.
+//! A unit has one replica of each step, on the device type that is quickest with one row. All steps have the same
+//! largest batch: the largest with which the longest path through them takes no longer than the target. Units are
+//! replicated for the mean rate, or for the highest rate of any window as long as the target. Where the paper leaves a
+//! choice open, the baseline gets the better option: its units share queues, and its steps work side by side.
 
 use super::{Plan, Problem, StepPlan};
 use crate::{Nanos, Step};
 
-/// One replica of the whole.
+/// One replica of the whole pipeline.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Unit {
     /// A plan with one unit.
     pub plan: Plan,
-    /// Queries a second that it carries.
+    /// The queries a second that it carries.
     pub rate: f64,
 }
 
-/// Units for the mean rate of the sample. `None` where a unit takes longer than the target with single rows, or is
-/// less accurate than asked.
+/// Units for the mean rate of the sample. `None` if a unit takes longer than the target with single rows, or is less
+/// accurate than asked.
 pub fn cg_mean(problem: &Problem<'_>) -> Option<Plan> {
     let unit = coarse(problem)?;
     Some(unit.times(problem.rate()))
@@ -87,7 +87,7 @@ pub fn coarse(problem: &Problem<'_>) -> Option<Unit> {
 // === impl Unit ===
 
 impl Unit {
-    /// As many units as carry a rate.
+    /// A plan with as many units as carry a rate.
     pub fn times(&self, rate: f64) -> Plan {
         let units = (rate / self.rate).ceil().max(1.0) as u32;
         let mut plan = self.plan.clone();

@@ -1,16 +1,17 @@
 //! All plans that are cheaper than a known one.
 //!
-//! What is left out cannot be, or does the same as something that is tried:
+//! Plans are left out only if they are impossible, or equivalent to something that is tried:
 //!
-//! - replicas that cannot do a step's work in time however full their batches are ([`super::work`]), and plans dearer than a
-//!   known one with what the work of all other steps costs at least;
-//! - variants with which the whole is not accurate enough whatever the other steps run;
-//! - largest batches above the largest that was formed, which do the same;
-//! - starts of plans that leave a step as a cheaper or equally dear start of the same accuracy does, query for query.
+//! - numbers of replicas that cannot do a step's work in time however full their batches are ([`super::work`]), and
+//!   plans that together with the least cost of all other steps cost more than a known one;
+//! - variants with which the whole pipeline is not accurate enough, whatever the other steps run;
+//! - largest batches above the largest that was formed, which have the same result;
+//! - partial plans that leave a step exactly as a cheaper or equally expensive partial plan of the same accuracy does,
+//!   query for query.
 //!
-//! More replicas, or a quicker variant, may make what follows worse, since other batches form: so nothing is left out because
-//! something else seems better. Steps are decided in an order in which those that cost most come early; what comes of a
-//! plan does not depend on it.
+//! More replicas, or a quicker variant, may make later steps worse, because other batches form. Nothing is therefore
+//! left out merely because something else seems better. Steps are decided in an order in which those that cost most
+//! come early. The result of a plan does not depend on the order.
 
 use super::{
     Plan, Problem, SearchResult, StepPlan,
@@ -23,16 +24,16 @@ use crate::{
     whole::{CoVisits, NONE},
 };
 
-/// A search under way.
+/// A search in progress.
 struct Exhaustive<'a> {
     walk: Walk<'a>,
     /// Which steps queries visit together.
     together: CoVisits,
-    /// By step: what may run it.
+    /// By step: the choices that may run it.
     choices: Vec<Vec<Candidate>>,
-    /// By step: what this and all later ones cost at least.
+    /// By step: the least cost of this and all later ones.
     rest: Vec<f64>,
-    /// By step: the accuracy of what is decided, else the highest.
+    /// By step: the accuracy of the decided choice, or else the highest.
     accuracy: Vec<f64>,
     /// The cheapest plan and its price.
     best: Option<(f64, Plan)>,
@@ -52,17 +53,18 @@ struct Candidate {
 
 /// A step that was tried.
 struct Way {
-    /// Of the plan so far.
+    /// The price of the partial plan.
     price: f64,
     accuracy: f64,
     plan: StepPlan,
     trial: Trial,
 }
 
-/// The cheapest plan of all, where `complete`: each step on so many replicas of one choice, with a largest batch of
-/// [`crate::Choice::batches`]. No such plan meets the targets on the sample, by the estimator, and is cheaper (by more than
-/// 1e-9 US dollars an hour). Plans with a second kind of replicas are not looked at. Where `most_rows` do not suffice,
-/// `known` or what was found until then, and nothing is proven. Takes long: it exists to judge [`super::search`].
+/// The cheapest plan of all, if `complete`: each step runs on a number of replicas of one choice, with a largest batch
+/// from [`crate::Choice::batches`]. No such plan meets the targets on the sample, by the estimator, and is cheaper (by
+/// more than 1e-9 US dollars an hour). Plans with a second kind of replicas are not considered. If `most_rows` do not
+/// suffice, returns `known` or what was found until then, and nothing is proven. The search takes long; it exists to
+/// judge [`super::search`].
 pub fn exhaustive(problem: &Problem<'_>, known: Option<&Plan>, most_rows: u64) -> SearchResult {
     let ordered = Ordered::new(problem);
     let of = ordered.problem(problem);
@@ -105,7 +107,7 @@ impl<'a> Exhaustive<'a> {
         search
     }
 
-    /// What may run a step.
+    /// The choices that may run a step.
     fn candidates(&self, step: usize) -> Vec<Candidate> {
         let work = Work::new(&self.walk.problem, step);
         let choices = self.walk.problem.graph.steps()[step].choices.iter();
@@ -125,7 +127,7 @@ impl<'a> Exhaustive<'a> {
         candidates.collect()
     }
 
-    /// Whether the whole can be accurate enough where a step has this accuracy.
+    /// Whether the whole pipeline can be accurate enough if a step has this accuracy.
     fn is_accurate_with(&self, step: usize, accuracy: f64) -> bool {
         let reached = self.together.accuracy(|at| match at == step {
             true => accuracy,
@@ -134,13 +136,13 @@ impl<'a> Exhaustive<'a> {
         reached >= self.walk.problem.min_accuracy - NONE
     }
 
-    /// What plans must be cheaper than.
+    /// The price that plans must be below.
     fn limit(&self) -> f64 {
         let cost = self.best.as_ref().map(|(cost, _)| cost - NONE);
         cost.unwrap_or(f64::INFINITY)
     }
 
-    /// Tries all ways to go on from the start; false where that took too long.
+    /// Tries all ways to continue the partial plan. Returns `false` if that took too long.
     fn descend(&mut self, price: f64) -> bool {
         let step = self.start.len();
         if step == self.choices.len() {
@@ -169,12 +171,12 @@ impl<'a> Exhaustive<'a> {
         true
     }
 
-    /// The feasible ways to go on, by price; `None` where that took too long.
+    /// The feasible ways to continue, by price; `None` if that took too long.
     fn ways(&mut self, step: usize, price: f64) -> Option<Vec<Way>> {
         let items = self.walk.items();
         let ready: u128 = items.iter().map(|(ready, _)| u128::from(*ready)).sum();
         let mut ways = Vec::new();
-        // By choice: replicas with which each row begins at once.
+        // By choice: the number of replicas with which each row begins at once.
         let mut enough = vec![items.len().max(1) as u32; self.choices[step].len()];
         let is_last = step + 1 == self.choices.len();
         for (price, at, replicas) in self.open(step, price, items.len()) {
@@ -195,8 +197,8 @@ impl<'a> Exhaustive<'a> {
         Some(ways)
     }
 
-    /// The price so far, the candidate and how many replicas of it, by price, of all that may be cheaper than what is known.
-    /// Of as many as there are rows each begins at once.
+    /// The price so far, the candidate and its number of replicas, by price, for everything that may be cheaper than
+    /// the known plan. With as many replicas as rows, each row begins at once.
     fn open(&self, step: usize, price: f64, rows: usize) -> Vec<(f64, usize, u32)> {
         let limit = self.limit() - self.rest[step + 1];
         let mut open = Vec::new();
@@ -213,7 +215,8 @@ impl<'a> Exhaustive<'a> {
         open
     }
 
-    /// Tries replicas of a choice with each largest batch. The least sum of the times when rows began, where all ran alone.
+    /// Tries replicas of a choice with each largest batch. Returns the least sum of the times when rows began, if all
+    /// ran alone.
     fn add(
         &mut self,
         step: usize,
@@ -258,7 +261,7 @@ impl<'a> Exhaustive<'a> {
 // === impl Way ===
 
 impl Way {
-    /// Whether what follows cannot tell it from one that is no cheaper.
+    /// Whether later steps cannot distinguish it from one that is not cheaper.
     fn does_as(&self, other: &Self) -> bool {
         self.price <= other.price
             && self.accuracy >= other.accuracy

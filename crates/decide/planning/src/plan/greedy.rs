@@ -1,31 +1,33 @@
-//! InferLine's planner (section 4.5): a plan that works, then the change that saves most, until none saves.
+//! InferLine's planner (section 4.5): starts with a feasible plan, then makes the change that saves most, until none
+//! saves.
 //!
-//! As printed the algorithms cannot run: line 6 of the first is inverted, the second compares with a plan that is not
-//! there yet, and a larger batch costs the same, so that a strict comparison would never take one. Here a larger batch
-//! is taken where nothing cheaper is feasible, the one that adds most throughput; and a device type is tried with
-//! replicas without regard to the cost of batches of one, which is not the cost that it ends with.
+//! The algorithms cannot run as printed. Line 6 of the first is inverted. The second compares with a plan that does not
+//! exist yet. A larger batch costs the same, so a strict comparison would never take one. Here a larger batch is taken
+//! if nothing cheaper is feasible: the one that adds most throughput. A device type is tried without regard to its cost
+//! with batches of one, which is not its final cost.
 
 use super::{Plan, Problem, StepPlan, trials::Trials};
 use crate::whole::NONE;
 
-/// Most replicas of a step that are tried.
+/// The most replicas of a step that are tried.
 const MOST_REPLICAS: u32 = 4096;
 
-/// A search under way.
+/// A search in progress.
 struct Greedy<'a> {
     problem: Problem<'a>,
     trials: Trials<'a>,
-    /// By step: rows of each query.
+    /// By step: mean rows per query.
     scale: Vec<f64>,
 }
 
 /// The plan of the published greedy search over device types, largest batches and replicas. Each step runs its most
-/// accurate variant: the search knows no variants. `None` where no plan meets the targets.
+/// accurate variant, because the search does not choose variants. `None` if no plan meets the targets.
 pub fn inferline(problem: &Problem<'_>) -> Option<Plan> {
     Greedy::new(*problem).run()
 }
 
-/// The same where it costs less than `price`, US dollars an hour. It is not searched where the work alone costs as much.
+/// The same plan if it costs less than `price`, US dollars an hour. It is not searched for if the work alone costs that
+/// much.
 pub(super) fn cheaper_than(problem: &Problem<'_>, price: f64) -> Option<Plan> {
     let greedy = Greedy::new(*problem);
     let is_cheaper = |cost: &f64| *cost < price - NONE;
@@ -47,7 +49,8 @@ impl<'a> Greedy<'a> {
         }
     }
 
-    /// What the steps cost at least, US dollars an hour, each on its most accurate variant; `None` where one cannot be done.
+    /// The least cost of the steps, US dollars an hour, each on its most accurate variant; `None` if one cannot be
+    /// done.
     fn floor(&self) -> Option<f64> {
         let steps = self.problem.graph.steps().iter().enumerate();
         let prices = steps.map(|(at, step)| {
@@ -70,7 +73,8 @@ impl<'a> Greedy<'a> {
         Some(plan)
     }
 
-    /// One row a batch on the quickest device type, with replicas where throughput is least until it is enough.
+    /// Batches of one row on the quickest device type, with replicas added where throughput is least until it is
+    /// enough.
     fn initial(&mut self) -> Option<Plan> {
         let graph = self.problem.graph;
         let steps = graph
@@ -97,7 +101,7 @@ impl<'a> Greedy<'a> {
         Some(plan)
     }
 
-    /// Longest way through steps with batches of one, ns.
+    /// The longest path through the steps with batches of one, ns.
     fn service_time(&self, plan: &Plan) -> u64 {
         let mut until = vec![0; plan.steps.len()];
         for (at, step) in self.problem.graph.steps().iter().enumerate() {
@@ -108,7 +112,7 @@ impl<'a> Greedy<'a> {
         until.into_iter().max().unwrap_or(0)
     }
 
-    /// Queries a second that a step carries.
+    /// The queries a second that a step carries.
     fn headroom(&self, plan: &Plan, at: usize) -> f64 {
         let group = plan.steps[at].main();
         let one = self.problem.graph.steps()[at].choices[group.choice].throughput(group.batch);
@@ -167,8 +171,8 @@ impl<'a> Greedy<'a> {
         self.with(plan, at, StepPlan::of(group.choice, group.batch, replicas))
     }
 
-    /// The step on the next cheaper device type, with the batch and the replicas that are best there; not tried where the
-    /// whole could not cost less than `below`.
+    /// The plan with the step on the next cheaper device type, with the best batch and replicas there. It is not tried
+    /// if the whole plan could not cost less than `below`.
     fn downgraded(&mut self, plan: &Plan, at: usize, below: f64) -> Option<Plan> {
         let graph = self.problem.graph;
         let step = &graph.steps()[at];
@@ -183,14 +187,14 @@ impl<'a> Greedy<'a> {
             return None;
         }
         let mut best = self.enough(plan, at, choice)?;
-        // A replica less where that is feasible, else a larger batch, which may make it so.
+        // One replica less if that is feasible, else a larger batch, which may make it feasible.
         while let Some(next) = self.fewer(&best, at).or_else(|| self.doubled(&best, at)) {
             best = next;
         }
         (best.cost(graph) < plan.cost(graph) - 1e-9).then_some(best)
     }
 
-    /// A step on another device type in batches of one, with the fewest replicas that are feasible.
+    /// The plan with a step on another device type in batches of one, with the fewest replicas that are feasible.
     fn enough(&mut self, plan: &Plan, at: usize, choice: usize) -> Option<Plan> {
         let one = self.problem.graph.steps()[at].choices[choice].throughput(1);
         let needed = (self.problem.rate() * self.scale[at] / one * 0.5).floor() as u32;
@@ -216,7 +220,7 @@ impl<'a> Greedy<'a> {
         Some(found)
     }
 
-    /// The plan with another step, where that meets the target.
+    /// The plan with another step, if that meets the target.
     fn with(&mut self, plan: &Plan, at: usize, step: StepPlan) -> Option<Plan> {
         let mut next = plan.clone();
         next.steps[at] = step;

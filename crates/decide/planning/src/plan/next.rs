@@ -1,43 +1,43 @@
-//! The next cheaper plan, and why it will not do.
+//! The next cheaper plan, and why it does not meet the targets.
 
 use super::{Plan, Problem, StepPlan};
 use crate::{Nanos, Step};
 
-/// A plan beside another.
+/// A plan to compare with another.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Alternative {
     /// The plan.
     pub plan: Plan,
     /// Price, US dollars an hour.
     pub cost: f64,
-    /// What is wrong with it.
+    /// Why it does not meet the targets.
     pub why: Shortfall,
 }
 
 /// Why a plan does not meet the targets.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Shortfall {
-    /// The whole is not accurate enough.
+    /// The whole pipeline is not accurate enough.
     Accuracy {
         /// Its accuracy, 0 to 1.
         accuracy: f64,
     },
     /// Too many queries miss the latency target.
     Latency {
-        /// Share of them, 0 to 1.
+        /// The share of queries that miss it, 0 to 1.
         missed: f64,
-        /// The latency that the allowed share exceeds, ns.
+        /// The latency at the allowed quantile, ns.
         quantile: Nanos,
         /// The step that differs.
         step: String,
-        /// Its busy time over the time of its replicas; above 1 its queue grows without end.
+        /// Its busy time over the time of its replicas. Above 1 its queue grows without bound.
         load: f64,
     },
 }
 
-/// Of the plans that differ in one step and are cheaper, the dearest that at least has room for the load of that step,
-/// else the dearest. `None` where there is none. One that meets the targets, which a search that ended early may leave,
-/// is not among them.
+/// Of the plans that differ in one step and are cheaper, the most expensive one that at least has room for the load of
+/// that step, else the most expensive one. `None` if there is none. A plan that meets the targets, which a search that
+/// ended early may have missed, is not considered.
 pub fn next_cheaper(problem: &Problem<'_>, plan: &Plan) -> Option<Alternative> {
     let cost = plan.cost(problem.graph);
     let mut others: Vec<(f64, usize, Plan)> = Vec::new();
@@ -72,7 +72,7 @@ pub fn next_cheaper(problem: &Problem<'_>, plan: &Plan) -> Option<Alternative> {
 }
 
 impl Shortfall {
-    /// Whether replicas suffice for the mean load.
+    /// Whether the replicas suffice for the mean load.
     fn has_room(&self) -> bool {
         match self {
             Self::Accuracy { .. } => true,

@@ -1,15 +1,16 @@
-//! A second kind of replicas for what would fill the last of the first kind badly.
+//! A second kind of replicas for work that would fill the last replica of the first kind badly.
 //!
-//! Replicas are whole. Where a step needs 2.1 of a dear kind, the third is idle most of the time; a cheaper device type
-//! may do its tenth (Harpagon plans such rests with batches of their own). Replicas of the main kind are exchanged for
-//! cheaper ones as long as the targets are met and the price falls. The variant must be as accurate.
+//! Replicas are whole. If a step needs 2.1 replicas of an expensive kind, the third is idle most of the time, and a
+//! cheaper device type may do its tenth (Harpagon plans such residual load with batches of its own). Replicas of the
+//! main kind are exchanged for cheaper ones as long as the targets are met and the price falls. The variant must be as
+//! accurate.
 
 use super::{Group, Plan, Problem, StepPlan};
 
-/// Most replicas of the second kind.
+/// The most replicas of the second kind.
 const MOST: u32 = 8;
 
-/// The plan with second kinds where they save, else as it is.
+/// The plan with second kinds where they save money, else unchanged.
 pub fn with_residual(problem: &Problem<'_>, plan: &Plan) -> Plan {
     let mut best = plan.clone();
     for at in 0..plan.steps.len() {
@@ -20,7 +21,7 @@ pub fn with_residual(problem: &Problem<'_>, plan: &Plan) -> Plan {
     best
 }
 
-/// One replica of a step's main kind less, and others in its place: the cheapest feasible exchange.
+/// The cheapest feasible exchange: one replica of a step's main kind less, and others in its place.
 fn exchanged(problem: &Problem<'_>, plan: &Plan, at: usize) -> Option<Plan> {
     let step = &problem.graph.steps()[at];
     let main = plan.steps[at].main();

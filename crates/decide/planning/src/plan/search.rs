@@ -1,19 +1,20 @@
-//! Our planner: over variant, device type, largest batch and replicas of all steps.
+//! Our planner: it searches over variant, device type, largest batch and replicas of all steps.
 //!
-//! Each way to run a step, so many replicas of a choice, is tried once on what would come if all steps before took
-//! their least ([`ways`]). That tells how long each query would wait there. What ways of several steps come to together
-//! is then predicted without a trial ([`predict`]), in some hundredths of the time of one.
+//! Each way to run a step, a number of replicas of a choice, is tried once on what would arrive if all steps before
+//! took their least time ([`ways`]). This gives the wait of each query there. The combined effect of ways of several
+//! steps is then predicted without a trial ([`predict`]), in some hundredths of the time of a trial.
 //!
-//! From the last step back the least price is sought at which the steps from there on are predicted to do ([`ahead`]). These
-//! prices bound the search over all steps ([`descent`]), which goes in depth: each start of a plan is tried in truth, on
-//! what came of the steps before, and gone on from where predictions on top of that see a way to the end. So a plan that is
-//! found has been tried as a whole. The price that may be reached rises by a little until one is. After that what is
-//! cheaper is sought with less trust in predictions, as long as the effort lasts.
+//! From the last step back, the search determines the least price at which the steps from there on are predicted to
+//! meet the target ([`ahead`]). These prices bound the search over all steps ([`descent`]), which is depth-first. Each
+//! partial plan is tried on the results of the steps before, and is continued where predictions on top of that see a
+//! way to the end. A plan that is found has therefore been tried as a whole. The price limit rises in small steps until
+//! a plan is found. After that, cheaper plans are searched for with less trust in predictions, as long as the effort
+//! lasts.
 //!
-//! Where the effort does not last, or a part of a sample was searched, what the published planners come to ([`published`]) is
-//! taken where that is cheaper: so a plan is never dearer than theirs because less was looked at than they look at. While there
-//! is effort left for it, two steps at a time of such a plan are planned anew, all others as they are. On random pipelines the
-//! effort did not last for the first plan in one of some hundreds.
+//! If the effort does not last, or only a part of a sample was searched, the plan of the published planners
+//! ([`published`]) is taken if it is cheaper. A plan is therefore never more expensive than theirs because less was
+//! examined than they examine. While effort is left, such a plan is planned anew two steps at a time, with all others
+//! unchanged. On random pipelines the effort did not last for the first plan in one of some hundreds.
 
 mod ahead;
 mod descent;
@@ -30,35 +31,36 @@ use crate::{
 use descent::Search;
 pub(super) use order::Ordered;
 
-/// Shares of the allowed misses with which a part of a sample is searched, one after the other, until a plan can be mended:
-/// what just does on a part may lack time on the whole, which replicas do not bring.
+/// Shares of the allowed misses with which a part of a sample is searched, one after the other, until a plan can be
+/// mended. A plan that barely suffices on a part may lack time on the whole sample, which replicas do not add.
 const STRICTER: [f64; 4] = [1.0, 0.75, 0.5, 0.25];
 
 /// How much a search may spend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
-    /// Most rows that are served in trials, of which some tens of millions are a second; predictions count as rows that take as
-    /// long. Where so many bring no plan, or do not tell what is cheaper than one, up to three times as many are served, and
-    /// as many again to improve a published planner's plan. What these planners serve themselves does not count.
+    /// The most rows that are simulated in trials, at some tens of millions a second. Predictions count as the rows
+    /// that take as long. If that many bring no plan, or do not determine what is cheaper than a plan, up to three
+    /// times as many are simulated, and as many again to improve a published planner's plan. The rows of the published
+    /// planners do not count.
     pub most_rows: u64,
-    /// Most queries of the sample that are searched with; what is found is then mended on the whole sample.
+    /// The most queries of the sample that are searched with. The result is then mended on the whole sample.
     pub most_queries: usize,
 }
 
-/// What a search found.
+/// The result of a search.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SearchResult {
-    /// The cheapest plan; `None` where none meets the targets.
+    /// The cheapest plan; `None` if none meets the targets.
     pub plan: Option<Plan>,
-    /// Of [`search`] whether the effort lasted until nothing cheaper was predicted to do, which is no proof. Of
-    /// [`super::exhaustive`] whether it proved that nothing is cheaper.
+    /// For [`search`]: whether the effort lasted until nothing cheaper was predicted to meet the targets, which is no
+    /// proof. For [`super::exhaustive`]: whether it proved that nothing is cheaper.
     pub complete: bool,
-    /// Rows that were served in trials, and predictions as rows that take as long.
+    /// Rows that were simulated in trials. Predictions count as the rows that take as long.
     pub rows: u64,
 }
 
-/// The cheapest plan that is found. Where it is not [`SearchResult::complete`], no plan of [`super::inferline`], [`cg_peak`] or
-/// [`cg_mean`] that meets the targets is cheaper.
+/// The cheapest plan that is found. If it is not [`SearchResult::complete`], no plan of [`super::inferline`],
+/// [`cg_peak`] or [`cg_mean`] that meets the targets is cheaper.
 pub fn search(problem: &Problem<'_>, options: Options) -> SearchResult {
     let Some((arrivals, routes)) = thin::thin(problem, options.most_queries) else {
         return searched(problem, problem, options);
@@ -78,7 +80,7 @@ pub fn search(problem: &Problem<'_>, options: Options) -> SearchResult {
         rows += found.rows;
         thin::mended(problem, found.plan?)
     });
-    // The whole sample may ask for less than its stretches did, or for other batches and device types.
+    // The whole sample may need less than its stretches, or other batches and device types.
     let price = mended.as_ref().map(|plan| plan.cost(problem.graph));
     let cheaper = published(problem, price.unwrap_or(f64::INFINITY));
     SearchResult {
@@ -100,7 +102,7 @@ fn published(problem: &Problem<'_>, price: f64) -> Option<Plan> {
     greedy::cheaper_than(problem, least).or(cheapest)
 }
 
-/// Searches with a part of a sample. Accuracies are those of the whole.
+/// Searches with a part of a sample. Accuracies are those of the whole sample.
 fn searched(part: &Problem<'_>, whole: &Problem<'_>, options: Options) -> SearchResult {
     let ordered = Ordered::new(part);
     let problem = ordered.problem(part);
@@ -125,8 +127,8 @@ fn searched(part: &Problem<'_>, whole: &Problem<'_>, options: Options) -> Search
     }
 }
 
-/// Of equally dear batches those with which fewest queries miss: what was planned for a sample must hold for other
-/// queries as well.
+/// Of batches with the same price, chooses those with which fewest queries miss, because a plan for a sample must hold
+/// for other queries as well.
 fn settled(problem: &Problem<'_>, plan: Plan) -> Plan {
     let misses = |plan: &Plan| problem.estimate(plan).misses(problem.target);
     let mut best = (misses(&plan), plan);

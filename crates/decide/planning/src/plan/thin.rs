@@ -1,17 +1,17 @@
-//! A part of a large sample to search with, and what is found mended on the whole.
+//! Takes a part of a large sample to search with, and mends the resulting plan on the whole sample.
 
 use super::{Plan, Problem};
 use crate::{Nanos, Routes};
 
-/// Stretches of a sample that are kept.
+/// The number of stretches of a sample that are kept.
 const STRETCHES: usize = 8;
 
-/// Most times that replicas are added, and of these most after one another that save no miss.
+/// The most times that replicas are added, and the most consecutive times that save no miss.
 const MOST_MORE: usize = 200;
 const MOST_IN_VAIN: usize = 8;
 
-/// Stretches of the sample, evenly spread, of `most` queries together; `None` where the sample has no more. Between two
-/// lies as long as the target, in which queues empty.
+/// Evenly spread stretches of the sample, with `most` queries together; `None` if the sample has no more than that. Two
+/// stretches are separated by a gap as long as the target, in which queues empty.
 pub(super) fn thin(problem: &Problem<'_>, most: usize) -> Option<(Vec<Nanos>, Routes)> {
     let arrivals = problem.load.arrivals;
     let each = most.max(STRETCHES) / STRETCHES;
@@ -32,8 +32,8 @@ pub(super) fn thin(problem: &Problem<'_>, most: usize) -> Option<(Vec<Nanos>, Ro
     Some((kept, routes))
 }
 
-/// The plan with as many replicas more as the whole sample needs, each where it saves most misses for its price, and
-/// without those that it does not. `None` where more replicas do not help.
+/// The plan with as many more replicas as the whole sample needs, each where it saves most misses for its price, and
+/// without replicas that the sample does not need. `None` if more replicas do not help.
 pub(super) fn mended(problem: &Problem<'_>, mut plan: Plan) -> Option<Plan> {
     let (mut fewest, mut in_vain) = (usize::MAX, 0);
     for _ in 0..MOST_MORE {
@@ -56,7 +56,7 @@ fn more(problem: &Problem<'_>, plan: &Plan, misses: usize) -> Option<Plan> {
     let ways = steps.map(|at| {
         let mut next = plan.clone();
         let group = &mut next.steps[at].groups[0];
-        // A tenth at once: a queue that grows without end needs many.
+        // Adds a tenth at once, because a queue that grows without bound needs many.
         let added = (group.replicas / 10).max(1);
         group.replicas += added;
         let price = problem.graph.steps()[at].choices[group.choice].price * f64::from(added);
@@ -67,7 +67,7 @@ fn more(problem: &Problem<'_>, plan: &Plan, misses: usize) -> Option<Plan> {
         .map(|(_, next)| next)
 }
 
-/// Takes replicas away where the targets are met without them, the dearest first.
+/// Removes replicas without which the targets are still met, the most expensive first.
 fn trimmed(problem: &Problem<'_>, mut plan: Plan) -> Plan {
     let price = |plan: &Plan, at: usize| {
         problem.graph.steps()[at].choices[plan.steps[at].main().choice].price

@@ -1,19 +1,21 @@
-//! Whether plans do that are tried one after another: each from the first step on that differs from the plan before.
+//! Tests plans one after another. Each is simulated from the first step that differs from the plan before.
 //!
-//! Says what [`Problem::is_met`] says, in less time: routes are gone through once for the accuracies of all plans, a plan
-//! whose replicas cannot do the work of a step is not tried ([`super::work`]), and a trial ends with the first miss too many.
+//! The result is that of [`Problem::is_met`], in less time: routes are read once for the accuracies of all plans, a
+//! plan whose replicas cannot do the work of a step is not simulated ([`super::work`]), and a trial ends with the first
+//! miss too many.
 
 use super::{Plan, Problem, StepPlan, walk::Walk, work::Work};
 use crate::whole::{CoVisits, NONE};
 
-/// See the module.
+/// Tests plans; see the module.
 pub(super) struct Trials<'a> {
     walk: Walk<'a>,
     /// Which steps queries visit together.
     together: CoVisits,
-    /// By step and choice: the fewest replicas that can do the work of the step; `None` where none can.
+    /// By step and choice: the fewest replicas that can do the work of the step; `None` if none can.
     fewest: Vec<Vec<Option<u32>>>,
-    /// By step of the plan before, as far as it was tried: what ran it, and the queries that missed the target there.
+    /// By step of the plan before, as far as it was simulated: what ran it, and the queries that missed the target
+    /// there.
     tried: Vec<(StepPlan, Vec<u32>)>,
 }
 
@@ -36,18 +38,18 @@ impl<'a> Trials<'a> {
         }
     }
 
-    /// What a step costs at least on a choice, US dollars an hour; `None` where that cannot do its work.
+    /// The least cost of a step on a choice, US dollars an hour; `None` if the choice cannot do its work.
     pub fn least_price(&self, step: usize, choice: usize) -> Option<f64> {
         let price = self.walk.problem.graph.steps()[step].choices[choice].price;
         self.fewest[step][choice].map(|replicas| price * f64::from(replicas))
     }
 
-    /// Whether a plan of one kind of replicas a step meets both targets on the sample.
+    /// Whether a plan with one kind of replicas for each step meets both targets on the sample.
     pub fn is_met(&mut self, plan: &Plan) -> bool {
         self.has_room(plan) && self.is_accurate(plan) && self.is_in_time(plan)
     }
 
-    /// Whether there are replicas enough for the work of each step, however full their batches are.
+    /// Whether there are enough replicas for the work of each step, however full their batches are.
     fn has_room(&self, plan: &Plan) -> bool {
         let mut steps = plan.steps.iter().zip(&self.fewest);
         steps.all(|(step, fewest)| {

@@ -1,7 +1,8 @@
-//! Walks through plans step by step, each step tried on what came of those before.
+//! Walks through plans step by step, and tries each step on the results of those before.
 //!
-//! A query counts as missed as soon as no plan can save it: when what must follow takes longer with single rows on the
-//! quickest choices than the time that is left. So a start of a plan is given up before its end is tried.
+//! A query counts as missed as soon as no plan can save it: when the steps that must follow take longer, with single
+//! rows on the quickest choices, than the time that is left. A partial plan is therefore given up before its end is
+//! tried.
 
 use super::{Problem, StepPlan};
 use crate::{
@@ -9,38 +10,38 @@ use crate::{
     estimate::{Item, items, serve},
 };
 
-/// See the module.
+/// A walk through plans; see the module.
 pub(super) struct Walk<'a> {
     pub problem: Problem<'a>,
-    /// By step and query: until when the step must have ended, ns.
+    /// By step and query: by when the step must have ended, ns.
     pub due: Vec<Vec<Nanos>>,
-    /// By step and query: when those that are decided have ended, ns; 0 where the query does not visit one.
+    /// By step and query: when the decided steps have ended, ns; 0 if the query does not visit one.
     pub ends: Vec<Vec<Nanos>>,
     /// By query: whether it misses the target.
     pub missed: Vec<bool>,
     count: usize,
     may_miss: usize,
-    /// Rows that were served in all trials: what has been spent.
+    /// The effort spent: rows that were simulated in all trials.
     pub spent: u64,
-    /// What may be spent.
+    /// The effort that may be spent.
     pub most_rows: u64,
 }
 
-/// What became of a step that was tried.
+/// The result of a step that was tried.
 pub(super) struct Trial {
-    /// By query: when it ended, ns; 0 where it is not visited.
+    /// By query: when it ended, ns; 0 if it is not visited.
     pub ends: Vec<Nanos>,
     newly: Vec<u32>,
     /// Rows of its largest batch.
     pub largest: u32,
-    /// When its rows ended, summed up, ns.
+    /// The sum of the times when its rows ended, ns.
     pub sum: u128,
 }
 
 // === impl Trial ===
 
 impl Trial {
-    /// Whether it has no more new misses than another, and ends no later on average.
+    /// Whether it has no more new misses than another trial, and ends no later on average.
     pub fn betters(&self, other: &Self) -> bool {
         self.newly.len() <= other.newly.len() && self.sum <= other.sum
     }
@@ -63,7 +64,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// What arrives at the next step.
+    /// The rows that arrive at the next step.
     pub fn items(&self) -> Vec<Item> {
         let step = self.ends.len();
         items(self.problem.graph, self.problem.load, step, |before| {
@@ -71,7 +72,7 @@ impl<'a> Walk<'a> {
         })
     }
 
-    /// What would arrive at a step if those before it took their least.
+    /// The rows that would arrive at a step if those before it took their least time.
     pub fn earliest(&self, step: usize) -> Vec<Item> {
         let heads = heads(&self.problem);
         let routes = self.problem.load.routes;
@@ -85,23 +86,23 @@ impl<'a> Walk<'a> {
         items
     }
 
-    /// Whether more was spent than may be.
+    /// Whether more was spent than is allowed.
     pub fn is_spent(&self) -> bool {
         self.spent > self.most_rows
     }
 
-    /// Queries that may miss the target.
+    /// The number of queries that may miss the target.
     pub fn may_miss(&self) -> usize {
         self.may_miss
     }
 
-    /// Tries a step on `items`. Where too many queries would miss the target, the rows of the largest batch until that
-    /// showed: any largest batch from there on fails alike.
+    /// Tries a step on `items`. If too many queries would miss the target, returns the rows of the largest batch up to
+    /// that point as the error: every largest batch from there on fails equally.
     pub fn attempt(&mut self, step: usize, plan: &StepPlan, items: &[Item]) -> Result<Trial, u32> {
         self.attempt_with(step, plan, items, self.may_miss - self.count)
     }
 
-    /// The same where so many more queries may miss the target.
+    /// The same, if `more` additional queries may miss the target.
     pub fn attempt_with(
         &mut self,
         step: usize,
@@ -147,7 +148,7 @@ impl<'a> Walk<'a> {
         trial.newly
     }
 
-    /// Takes the last decision back.
+    /// Reverts the last decision.
     pub fn pop(&mut self, newly: &[u32]) {
         for query in newly {
             self.missed[*query as usize] = false;
@@ -157,14 +158,14 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// By step: the least that it takes, ns.
+/// By step: the least time that it takes, ns.
 fn least(problem: &Problem<'_>) -> Vec<Nanos> {
     let steps = problem.graph.steps().iter();
     let least = steps.map(|step| step.choices.iter().map(|choice| choice.latency.of(1)).min());
     least.map(|least| least.unwrap_or(0)).collect()
 }
 
-/// By step and query: until when it must have ended.
+/// By step and query: by when it must have ended.
 fn due(problem: &Problem<'_>) -> Vec<Vec<Nanos>> {
     let least = least(problem);
     let (graph, load) = (problem.graph, problem.load);
@@ -188,7 +189,7 @@ fn due(problem: &Problem<'_>) -> Vec<Vec<Nanos>> {
     due
 }
 
-/// By step and route: the least until it can begin after the query's arrival.
+/// By step and route: the least time after the query's arrival until it can begin.
 fn heads(problem: &Problem<'_>) -> Vec<Vec<Nanos>> {
     let least = least(problem);
     let (graph, routes) = (problem.graph, problem.load.routes);

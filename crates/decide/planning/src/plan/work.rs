@@ -3,20 +3,20 @@
 use super::Problem;
 use crate::{Choice, Nanos, Step};
 
-/// What a step has to do, whatever the other steps run on.
+/// The work of a step, whatever the other steps run on.
 pub(super) struct Work {
-    /// Rows of which at least so many must end in time.
+    /// The number of rows, of which at least this many must end in time.
     rows: f64,
-    /// From the first arrival until when the last query must have ended, ns.
+    /// The time from the first arrival until the last query must have ended, ns.
     until: f64,
-    /// The longest that a query may take, ns.
+    /// The longest time that a query may take, ns.
     target: Nanos,
 }
 
 // === impl Work ===
 
 impl Work {
-    /// Of the queries that may miss the target those with most rows are left out.
+    /// Leaves out the queries with most rows, as many as may miss the target.
     pub fn new(problem: &Problem<'_>, step: usize) -> Self {
         let load = problem.load;
         let of = |query| match load.routes.is_empty() {
@@ -33,7 +33,7 @@ impl Work {
         }
     }
 
-    /// The fewest replicas of a choice; `None` where one row alone takes longer than the target. A query that must end in
+    /// The fewest replicas of a choice; `None` if one row alone takes longer than the target. A query that must end in
     /// time is in no batch that takes longer than that.
     pub fn replicas(&self, choice: &Choice) -> Option<u32> {
         let rows = 1..=choice.latency.measured_rows();
@@ -44,7 +44,7 @@ impl Work {
         Some(((self.rows * quickest / self.until * (1.0 - 1e-9)).ceil() as u32).max(1))
     }
 
-    /// The least price of the step, US dollars an hour; 0 where nothing can do it.
+    /// The least price of the step, US dollars an hour; 0 if no choice can do it.
     pub fn floor(&self, step: &Step) -> f64 {
         let prices = step.choices.iter().filter_map(|choice| {
             let replicas = self.replicas(choice)?;

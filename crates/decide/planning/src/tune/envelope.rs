@@ -1,4 +1,4 @@
-//! Traffic envelopes: the most arrivals within any window, for windows of all lengths.
+//! Traffic envelopes: the most arrivals in any window, for windows of several lengths.
 
 use std::collections::VecDeque;
 
@@ -6,32 +6,32 @@ use crate::Nanos;
 
 const SECOND: Nanos = 1_000_000_000;
 
-/// The longest window, and the traffic that is remembered, ns (InferLine, section 4.5.2).
+/// The longest window, which is also the length of the remembered traffic, ns (InferLine, section 4.5.2).
 const LONGEST: Nanos = 60 * SECOND;
 
-/// The highest rate of any window, by its length: doubled from what a query takes to a minute.
+/// The highest rate of any window, by its length. Lengths double from the time of a query to a minute.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Envelope {
     windows: Vec<Nanos>,
     rates: Vec<f64>,
 }
 
-/// The envelope of the last minute, kept up with each arrival.
+/// The envelope of the last minute, updated with each arrival.
 #[derive(Debug, Clone)]
 pub struct Watch {
     arrivals: VecDeque<Nanos>,
-    /// Arrivals that were dropped from the front.
+    /// The number of arrivals that were dropped from the front.
     dropped: usize,
     scales: Vec<Scale>,
 }
 
-/// One length of window.
+/// One window length.
 #[derive(Debug, Clone)]
 struct Scale {
     window: Nanos,
-    /// Number of the first arrival within the window that ends with the last one.
+    /// The number of the first arrival in the window that ends with the last arrival.
     first: usize,
-    /// (when, arrivals within the window that ends then), those that no later one exceeds.
+    /// (time, arrivals in the window that ends then), for those that no later one exceeds.
     most: VecDeque<(Nanos, u32)>,
 }
 
@@ -47,7 +47,7 @@ fn windows(service: Nanos) -> Vec<Nanos> {
 // === impl Envelope ===
 
 impl Envelope {
-    /// Of a sample; `service` is what a query takes without waiting, ns.
+    /// The envelope of a sample. `service` is the time that a query takes without waiting, ns.
     pub fn of(arrivals: &[Nanos], service: Nanos) -> Self {
         let windows = windows(service);
         let rates = windows.iter().map(|window| {
@@ -66,7 +66,7 @@ impl Envelope {
         }
     }
 
-    /// Lengths of the windows, ns.
+    /// The lengths of the windows, ns.
     pub fn windows(&self) -> &[Nanos] {
         &self.windows
     }
@@ -76,7 +76,7 @@ impl Envelope {
         &self.rates
     }
 
-    /// The rate of the first window that is at least so long.
+    /// The rate of the first window that is at least this long.
     pub fn at(&self, window: Nanos) -> f64 {
         let at = self.windows.partition_point(|known| *known < window);
         self.rates
@@ -89,7 +89,7 @@ impl Envelope {
 // === impl Watch ===
 
 impl Watch {
-    /// Nothing has arrived.
+    /// Starts without arrivals.
     pub fn new(service: Nanos) -> Self {
         let scales = windows(service).into_iter().map(|window| Scale {
             window,
@@ -103,7 +103,7 @@ impl Watch {
         }
     }
 
-    /// A query has arrived, not before those that are known.
+    /// A query has arrived, no earlier than those that are known.
     pub fn arrived(&mut self, at: Nanos) {
         self.arrivals.push_back(at);
         let count = self.dropped + self.arrivals.len();
@@ -150,7 +150,7 @@ impl Watch {
         }
     }
 
-    /// The highest rate of windows of length `window`, one behind the other, in the last `within` ns.
+    /// The highest rate of consecutive windows of length `window` in the last `within` ns.
     pub fn highest(&self, now: Nanos, within: Nanos, window: Nanos) -> f64 {
         let count = (within / window).max(1) as usize;
         let mut counts = vec![0u32; count];

@@ -1,4 +1,4 @@
-//! A tuner over a trace: which replicas there were when, what they cost, and what queries saw.
+//! A tuner over a trace: which replicas there were at which time, what they cost, and the latencies of queries.
 
 use sextant_schedule::NEVER;
 
@@ -9,21 +9,21 @@ use crate::{
     plan::Plan,
 };
 
-/// Which replicas there were when.
+/// Which replicas there were at which time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Timeline {
     /// By step.
     pub stations: Vec<Station>,
-    /// By step: time of all replicas from when they were asked for, s.
+    /// By step: the time of all replicas from when they were asked for, s.
     pub replica_s: Vec<f64>,
     /// Their price, US dollars.
     pub cost: f64,
-    /// Changes.
+    /// The number of changes.
     pub changes: u32,
 }
 
-/// Lets a tuner follow the arrivals. The replicas of the plan serve from the beginning. One that is taken away ends its
-/// batch.
+/// Lets a tuner follow the arrivals. The replicas of the plan serve from the beginning. A replica that is removed
+/// finishes its batch.
 pub fn timeline(graph: &Graph, plan: &Plan, arrivals: &[Nanos], mut tuner: Tuner<'_>) -> Timeline {
     let mut stations: Vec<Station> = plan.stations(graph);
     let end = arrivals.last().copied().unwrap_or(0);
@@ -56,7 +56,7 @@ pub fn timeline(graph: &Graph, plan: &Plan, arrivals: &[Nanos], mut tuner: Tuner
 // === impl Timeline ===
 
 impl Timeline {
-    /// What the queries of the trace saw.
+    /// The latencies of the trace's queries.
     pub fn estimate(&self, graph: &Graph, load: Load<'_>) -> Estimate {
         estimate(graph, &self.stations, load)
     }
@@ -65,7 +65,7 @@ impl Timeline {
 // === impl Station ===
 
 impl Station {
-    /// Asks for replicas of the first kind or takes some away, those that were asked for last.
+    /// Asks for replicas of the first kind, or removes some, latest first.
     fn resize(&mut self, now: Nanos, desired: usize) {
         let mut up: Vec<usize> = (0..self.replicas.len())
             .filter(|at| self.replicas[*at].until == NEVER)
@@ -89,7 +89,7 @@ impl Station {
         );
     }
 
-    /// Time of all replicas from when they were asked for until they went, at most `end`, s.
+    /// The time of all replicas from when they were asked for until they were removed, at most `end`, s.
     fn replica_s(&self, end: Nanos) -> f64 {
         let times = self.replicas.iter().map(|replica| {
             let asked = replica.from.saturating_sub(ACTIVATION);

@@ -1,17 +1,16 @@
-//! How many requests come in the next minutes, from those that have come.
+//! Forecasts the number of requests in the next minutes from past requests.
 //!
-//! Several simple forecasters look at the same minutes: the last one, the mean of the last three, their
-//! trend, and what came one period ago, for periods that clocks and schedules have. Each is judged by
-//! how far it was off as its forecasts came true, older errors counting less; the best of them is asked,
-//! and its own errors say how sure it is. So a load that repeats every quarter of an hour is known after
-//! half an hour, and nothing has to be trained.
+//! Several simple forecasters look at the same minutes: the last one, the mean of the last three, their trend, and the
+//! value one period ago, for common periods of clocks and schedules. Each is judged by the errors of its forecasts,
+//! with older errors counting less. The best one is used, and its own errors say how uncertain it is. A load that
+//! repeats every quarter of an hour is therefore known after half an hour, and nothing has to be trained.
 
 use std::collections::VecDeque;
 
 /// Ticks in a minute.
 pub(crate) const MINUTE: usize = 60 / super::TICK_S as usize;
 
-/// Minutes ahead that are forecast, the one that runs included.
+/// The number of minutes that are forecast, including the current one.
 pub(crate) const AHEAD: usize = 4;
 
 /// How far ahead forecasts are judged, minutes.
@@ -23,7 +22,7 @@ const PERIODS: [usize; 6] = [5, 10, 15, 20, 30, 60];
 /// Minutes that are remembered: twice the longest period.
 const REMEMBERED: usize = 2 * 60;
 
-/// Forecasters that look at no period.
+/// The number of forecasters that use no period.
 const PLAIN: usize = 3;
 
 const FORECASTERS: usize = PLAIN + PERIODS.len();
@@ -31,34 +30,34 @@ const FORECASTERS: usize = PLAIN + PERIODS.len();
 /// Deviation of the logarithm of forecasts before any has come true.
 const DEVIATION: f64 = 0.2;
 
-/// Smallest deviation that is believed.
+/// The smallest deviation that is assumed.
 const LEAST: f64 = 0.03;
 
 /// Minutes over which errors are forgotten.
 const MEMORY: f64 = 30.0;
 
-/// Minutes of which one that ran was forecast wrongly count at most so far off, as a logarithm.
+/// The most by which a single minute's forecast error counts, as a logarithm.
 const MOST_ERROR: f64 = 1.5;
 
-/// Judges forecasters of one application.
+/// Judges the forecasters of one application.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Forecaster {
-    /// Requests by minute, of the last that are over.
+    /// Requests by minute, of the last completed minutes.
     minutes: VecDeque<f64>,
-    /// Requests by tick of the minute that runs.
+    /// Requests by tick of the current minute.
     ticks: Vec<f64>,
-    /// Sum of the squared errors of each, and their weight.
+    /// Sum of the squared errors of each forecaster, and their weight.
     errors: [(f64, f64); FORECASTERS],
-    /// What each said of the minutes to come, the next one to come true first.
+    /// The forecasts of each forecaster for the coming minutes, the next one to be judged first.
     said: VecDeque<[Option<f64>; FORECASTERS]>,
 }
 
-/// Requests a second in a minute.
+/// Forecast of the requests a second in a minute.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct RateForecast {
     /// The middle.
     pub(crate) rps: f64,
-    /// Middles if what repeats comes a minute sooner or later.
+    /// The middles if the repetition comes a minute earlier or later.
     pub(crate) shifted: [f64; 2],
     /// Deviation of the logarithm.
     pub(crate) deviation: f64,
@@ -67,7 +66,7 @@ pub(crate) struct RateForecast {
 // === impl Forecaster ===
 
 impl Forecaster {
-    /// A tick is over in which so many requests came.
+    /// A tick with this many requests has ended.
     pub(crate) fn push(&mut self, requests: f64) {
         self.ticks.push(requests);
         if self.ticks.len() == MINUTE {
@@ -77,7 +76,7 @@ impl Forecaster {
         }
     }
 
-    /// What is expected of the minute that runs and the next ones.
+    /// The forecasts for the current minute and the next ones.
     pub(crate) fn look(&self) -> [RateForecast; AHEAD] {
         let best = self.best();
         let deviation = self.deviation(best);
@@ -104,7 +103,7 @@ impl Forecaster {
         })
     }
 
-    /// The minute that runs: what was forecast, and what has come of it, each as sure as it is.
+    /// The current minute: combines the forecast and the requests so far, each weighted by its certainty.
     fn running(&self, best: usize) -> RateForecast {
         let forecast = self
             .ask(best, 0, f64::NAN)
@@ -121,7 +120,7 @@ impl Forecaster {
             };
         };
         let sure = self.deviation(best).max(LEAST).powi(-2);
-        // A count of n scatters by its root.
+        // A count of n has a deviation of the square root of n.
         let seen_sure = seen.max(forecast * part);
         let logarithm = |count: f64| count.max(0.5).ln();
         let middle = match part > 0.0 {
@@ -139,7 +138,7 @@ impl Forecaster {
         }
     }
 
-    /// A minute is over: forecasts of it are judged, and new ones made.
+    /// A minute has ended. Judges the forecasts for it and makes new ones.
     fn end_minute(&mut self, count: f64) {
         self.minutes.push_back(count);
         if self.minutes.len() > REMEMBERED {
@@ -158,13 +157,13 @@ impl Forecaster {
                 }
             }
         }
-        // Asked at the beginning of a minute for the one after the next.
+        // At the beginning of a minute, asks for the minute after the next.
         let said = std::array::from_fn(|which| self.ask(which, JUDGED - 1, count));
         self.said.push_back(said);
     }
 
-    /// What one forecaster says of the minute that is `ahead` after the one that runs, of which `running`
-    /// is what is expected, not a number where nothing is.
+    /// The forecast of one forecaster for the minute `ahead` after the current one. `running` is the expected value of
+    /// the current minute, NaN if there is none.
     fn ask(&self, which: usize, ahead: usize, running: f64) -> Option<f64> {
         let known = &self.minutes;
         let last = match running.is_nan() {
@@ -172,7 +171,7 @@ impl Forecaster {
             false => running,
         };
         if let Some(period) = which.checked_sub(PLAIN).map(|at| PERIODS[at]) {
-            // Of the last periods, the later ones weigh more.
+            // Of the last periods, later ones weigh more.
             let at = known.len() + ahead;
             let one = |back: usize| at.checked_sub(back * period).and_then(|at| known.get(at));
             let (first, second) = (one(1)?, one(2));
@@ -192,14 +191,14 @@ impl Forecaster {
         }
     }
 
-    /// The one whose errors were least; the first until there are some.
+    /// The forecaster with the smallest errors; the first until there are errors.
     fn best(&self) -> usize {
         let judged = (0..FORECASTERS).filter(|which| self.errors[*which].1 > 0.0);
         let best = judged.min_by(|a, b| self.deviation(*a).total_cmp(&self.deviation(*b)));
         best.unwrap_or(0)
     }
 
-    /// Root of the mean square of the errors of one, as if one more had been as before any.
+    /// Root mean square error of one forecaster, with one additional error of the initial size.
     fn deviation(&self, which: usize) -> f64 {
         let (sum, weight) = self.errors[which];
         ((sum + DEVIATION * DEVIATION) / (weight + 1.0)).sqrt()

@@ -1,14 +1,14 @@
 //! The Horizontal Pod Autoscaler of Kubernetes, by the rule and the defaults of its documentation
 //! (kubernetes.io, Horizontal Pod Autoscaling, "Algorithm details" and "Default behavior").
 //!
-//! - *Rule*: the replicas times metric over target, rounded up; no change while metric over target is
-//!   within 0.1 of one.
-//! - *Metric*: what the requests of the last 20 s would keep a replica busy, if all replicas had as much
-//!   of them; the target is 0.8, to which the metric of an autoscaler without one defaults. This is CPU
-//!   utilisation below saturation. Beyond it CPU utilisation stays at one; a metric of requests, as
-//!   here, says how many replicas are missing.
-//! - *When*: every 15 s. Decisions come every 10 s, so what is due between two of them is done at the
-//!   second: at 20, 30, 50, 60, 80, .. s.
+//! - *Rule*: the number of replicas times metric over target, rounded up. No change while metric over target is within
+//!   0.1 of one.
+//! - *Metric*: the utilisation of a replica that the requests of the last 20 s would cause if all replicas had equal
+//!   parts of them. The target is 0.8, the default for an autoscaler without one. Below saturation the metric equals
+//!   CPU utilisation. Beyond saturation CPU utilisation stays at one, while a metric of requests, as here, says how
+//!   many replicas are missing.
+//! - *When*: every 15 s. Decisions come every 10 s, so a sync that is due between two decisions is made at the second:
+//!   at 20, 30, 50, 60, 80, .. s.
 //! - *Down*: at most to the highest recommendation of the last 300 s.
 //! - *Up*: at once; within 15 s to twice the replicas or four more, whichever is more.
 
@@ -16,25 +16,25 @@ use std::collections::VecDeque;
 
 use super::{Autoscaler, Change, Observation, Setting, TICK_S};
 
-/// Busy part of a replica that is aimed at.
+/// The target utilisation of a replica.
 const TARGET: f64 = 0.8;
 
-/// Metric over target may be off by this much from one.
+/// Metric over target may differ by this much from one.
 const TOLERANCE: f64 = 0.1;
 
-/// Time between two syncs, s; the period of the limit to growth too.
+/// Time between two syncs, s. It is also the period of the limit to growth.
 pub(super) const SYNC_S: u32 = 15;
 
-/// What was recommended within this time still counts for scaling down, s.
+/// Recommendations within this time limit scaling down, s.
 const WINDOW_S: u32 = 300;
 
-/// Replicas that may be added in a period however few there are.
+/// Replicas that may always be added in a period.
 const MORE: u32 = 4;
 
-/// Ticks whose requests make the metric: as many as cover a sync period.
+/// The ticks whose requests make the metric: as many as cover a sync period.
 const MEASURED: usize = SYNC_S.div_ceil(TICK_S) as usize;
 
-/// See the module.
+/// The Horizontal Pod Autoscaler; see the module.
 #[derive(Debug, Clone)]
 pub struct Hpa {
     /// Time of a request on a replica, s.
@@ -42,19 +42,19 @@ pub struct Hpa {
     jobs: Vec<Behavior>,
 }
 
-/// What the default behaviour remembers of one job.
+/// The memory of the default behaviour for one job.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Behavior {
-    /// What was recommended in the window, and when, s; oldest first.
+    /// The recommendations in the window with their times, s, oldest first.
     recommended: VecDeque<(u32, u32)>,
-    /// When the last sync was, s, and how many replicas were asked for before it.
+    /// When the last sync was, s, and how many replicas were desired before it.
     last: Option<(u32, u32)>,
 }
 
 // === impl Hpa ===
 
 impl Hpa {
-    /// Before anything has happened.
+    /// Makes an autoscaler without history.
     pub fn new(setting: &Setting) -> Self {
         Self {
             mean_s: setting.service.mean_s,
@@ -81,12 +81,12 @@ impl Autoscaler for Hpa {
     }
 }
 
-/// Whether something that is to happen every `period_s` has come due since the tick before.
+/// Whether an event with the period `period_s` has become due since the tick before.
 pub(super) fn is_due(now_s: u32, period_s: u32) -> bool {
     now_s / period_s > now_s.saturating_sub(TICK_S) / period_s
 }
 
-/// What has to change so that each job has what is desired.
+/// The changes that give each job its desired replicas.
 pub(super) fn changes(desired: Vec<u32>, jobs: &[Observation<'_>]) -> Vec<Change> {
     let changes = desired.into_iter().zip(jobs).enumerate();
     let changes = changes.filter(|(_, (target, seen))| *target != seen.desired);
@@ -101,8 +101,8 @@ pub(super) fn changes(desired: Vec<u32>, jobs: &[Observation<'_>]) -> Vec<Change
 // === impl Behavior ===
 
 impl Behavior {
-    /// Replicas to ask for where `current` were asked for before and the metric of all of them is `load`
-    /// times the target of one.
+    /// The number of replicas to ask for, if `current` were asked for before and the metric of all of them together is
+    /// `load` times the target of one.
     pub(super) fn sync(&mut self, now_s: u32, current: u32, load: f64) -> u32 {
         let ratio = load / f64::from(current.max(1));
         let desired = match (ratio - 1.0).abs() <= TOLERANCE {
@@ -116,7 +116,7 @@ impl Behavior {
         limited
     }
 
-    /// Not less than the highest recommendation of the window, unless that is more than there are.
+    /// The highest recommendation of the window, but no more than the greater of `current` and `desired`.
     fn stabilize(&mut self, now_s: u32, current: u32, desired: u32) -> u32 {
         if self.last.is_none() {
             self.recommended.push_back((now_s, current));
@@ -128,7 +128,7 @@ impl Behavior {
         current.max(desired).min(highest)
     }
 
-    /// Most replicas now, by those at the beginning of the period.
+    /// The most replicas allowed now, by the number at the beginning of the period.
     fn limit(&self, now_s: u32, current: u32) -> u32 {
         let within = self.last.filter(|(at, _)| at + SYNC_S > now_s);
         let begun = within.map_or(current, |(_, before)| before.min(current));

@@ -1,14 +1,14 @@
-//! Rules that act when the latency was bad, or good, for several decisions.
+//! Rules that act after the latency was bad, or good, for several decisions.
 
 use super::{Autoscaler, Change, Observation};
 
-/// Decisions with a bad latency before something is added.
+/// The number of decisions with a bad latency after which a replica is added.
 const BAD: i32 = 3;
 
-/// Decisions with a good one before something is taken away, counted downwards.
+/// The number of decisions with a good latency after which one is removed, counted downwards.
 const GOOD: i32 = -60;
 
-/// Which way to go.
+/// The direction of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     /// The latency was bad three times in a row.
@@ -21,21 +21,21 @@ pub enum Step {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Counter(i32);
 
-/// One replica more or less.
+/// One replica more or fewer.
 #[derive(Debug, Clone)]
 pub struct Aiad {
     target_ms: f64,
     counters: Vec<Counter>,
 }
 
-/// As many times the replicas as the latency is of the target.
+/// Multiplies the replicas by the ratio of latency to target.
 #[derive(Debug, Clone)]
 pub struct Oneshot {
     target_ms: f64,
     counters: Vec<Counter>,
 }
 
-/// One replica more after three bad latencies, in a row or not; what goes beside a planner.
+/// One replica more after three bad latencies, in a row or not. It runs beside a planner.
 #[derive(Debug, Clone)]
 pub struct Reactive {
     target_ms: f64,
@@ -65,7 +65,7 @@ impl Counter {
 // === impl Aiad ===
 
 impl Aiad {
-    /// For answers within so many milliseconds.
+    /// For a target of `target_ms`.
     pub fn new(target_ms: f64) -> Self {
         let counters = Vec::new();
         Self {
@@ -92,7 +92,7 @@ impl Autoscaler for Aiad {
 // === impl Oneshot ===
 
 impl Oneshot {
-    /// For answers within so many milliseconds.
+    /// For a target of `target_ms`.
     pub fn new(target_ms: f64) -> Self {
         let counters = Vec::new();
         Self {
@@ -135,13 +135,13 @@ fn steps(
 // === impl Reactive ===
 
 impl Reactive {
-    /// For answers within so many milliseconds.
+    /// For a target of `target_ms`.
     pub fn new(target_ms: f64) -> Self {
         let bad = Vec::new();
         Self { target_ms, bad }
     }
 
-    /// What the latencies call for.
+    /// The changes that the latencies require.
     pub fn decide(&mut self, jobs: &[Observation<'_>]) -> Vec<Change> {
         self.bad.resize(jobs.len(), 0);
         let mut changes = Vec::new();
@@ -162,7 +162,7 @@ impl Reactive {
         changes
     }
 
-    /// A plan was made: what was bad before counts no more.
+    /// A plan was made, so earlier bad latencies no longer count.
     pub fn forget(&mut self) {
         self.bad.clear();
     }

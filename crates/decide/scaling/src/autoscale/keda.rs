@@ -1,14 +1,14 @@
 //! KEDA with a trigger on the length of a queue, by its documentation (keda.sh, ScaledObject
 //! specification and the scalers of queues): a metric for the Horizontal Pod Autoscaler.
 //!
-//! - *Rule*: waiting requests over the target for each replica, rounded up, with the tolerance, the
-//!   limits and the 300 s before scaling down of [`super::Hpa`]. The target is 5, the default of the
-//!   scalers for SQS queues and Redis lists.
-//! - *When*: the queue is read every 30 s, KEDA's polling interval; syncs in between use what was read,
-//!   as KEDA answers them where it caches its metrics.
-//! - *Cool-down*: a queue that was empty for 300 s leaves the least number of replicas, here one. KEDA
-//!   counts its cool-down only before it removes the last replica; above one the autoscaler's window
-//!   is what waits, and both are 300 s long.
+//! - *Rule*: waiting requests over the target for each replica, rounded up, with the tolerance, the limits and the 300
+//!   s before scaling down of [`super::Hpa`]. The target is 5, the default of the scalers for SQS queues and Redis
+//!   lists.
+//! - *When*: the queue is read every 30 s, KEDA's polling interval. Syncs in between use the last reading, as with
+//!   KEDA's cached metrics.
+//! - *Cool-down*: a queue that was empty for 300 s leaves the least number of replicas, here one. KEDA applies its
+//!   cool-down only before it removes the last replica. Above one replica the autoscaler's window applies. Both are 300
+//!   s long.
 
 use super::{
     Autoscaler, Change, Observation,
@@ -18,10 +18,10 @@ use super::{
 /// Waiting requests for each replica.
 const TARGET: f64 = 5.0;
 
-/// Time between two looks at the queue, s.
+/// Time between two readings of the queue, s.
 const POLLING_S: u32 = 30;
 
-/// See the module.
+/// The KEDA autoscaler; see the module.
 #[derive(Debug, Clone, Default)]
 pub struct KedaQueue {
     jobs: Vec<Job>,
@@ -30,7 +30,7 @@ pub struct KedaQueue {
 #[derive(Debug, Clone, Default)]
 struct Job {
     behavior: Behavior,
-    /// Requests that waited at the last look.
+    /// The number of waiting requests at the last reading.
     waiting: u32,
 }
 

@@ -2,18 +2,18 @@
 //! Autoscaling: "Configuring concurrency" and "Additional autoscaling configuration for Knative Pod
 //! Autoscaler").
 //!
-//! - *Rule*: the mean number of requests inside over the stable window of 60 s, over the target for each
-//!   replica, rounded up. A replica runs one request at a time, of which 70 % are aimed at. As in
-//!   Knative those that wait for a replica are inside too.
-//! - *Panic*: if the panic window calls for twice as many replicas as serve, or more, the larger of both
-//!   windows' numbers counts and nothing is taken away until that was not so for 60 s. The panic window
-//!   has 6 s, a tenth of the stable one. It is the last tick here, 10 s: decisions come no more often, and
-//!   what is seen is counted by tick.
+//! - *Rule*: the mean number of concurrent requests over the stable window of 60 s, over the target for each replica,
+//!   rounded up. A replica runs one request at a time, and the target is 70 % of that. As in Knative, requests that
+//!   wait for a replica count as concurrent.
+//! - *Panic*: if the panic window requires at least twice as many replicas as serve, the larger number of the two
+//!   windows counts. No replica is then removed until the condition has not held for 60 s. The panic window has 6 s, a
+//!   tenth of the stable one. Here it is the last tick, 10 s, because decisions come no more often and observations are
+//!   counted by tick.
 //! - *Rates*: at most 1000 times as many as serve, and not less than half of them.
 
 use super::{Autoscaler, Change, Observation, TICK_S, hpa::changes};
 
-/// Requests inside for each replica that are aimed at: 70 % of the one that it runs.
+/// The target number of concurrent requests for each replica: 70 % of the one that it runs.
 const TARGET: f64 = 0.7;
 
 /// The stable window, s.
@@ -25,16 +25,16 @@ const STABLE: usize = (STABLE_S / TICK_S) as usize;
 /// Ticks of the panic window.
 const PANIC: usize = 1;
 
-/// What the panic window calls for, over the replicas that serve, from which on there is panic.
+/// The panic threshold: the replicas that the panic window requires, over those that serve.
 const THRESHOLD: f64 = 2.0;
 
-/// Most replicas over those that serve.
+/// The most replicas, as a multiple of those that serve.
 const UP: u32 = 1000;
 
-/// Replicas that serve over the least ones.
+/// The divisor of the replicas that serve which gives the fewest.
 const DOWN: u32 = 2;
 
-/// See the module.
+/// The Knative Pod Autoscaler; see the module.
 #[derive(Debug, Clone, Default)]
 pub struct Kpa {
     /// By job: its panic, if there is one.
@@ -43,9 +43,9 @@ pub struct Kpa {
 
 #[derive(Debug, Clone, Copy)]
 struct Panic {
-    /// When there was last a reason for it, s.
+    /// When the panic condition last held, s.
     at_s: u32,
-    /// Most replicas that were desired since it began.
+    /// The most replicas that were desired since it began.
     most: u32,
 }
 
@@ -76,7 +76,7 @@ fn desired_of(panic: &mut Option<Panic>, now_s: u32, seen: &Observation<'_>) -> 
     panic.most
 }
 
-/// What the requests inside over the last ticks call for.
+/// The number of replicas that the concurrent requests of the last ticks require.
 fn replicas(concurrency: &[f64], ticks: usize) -> u32 {
     let window = &concurrency[concurrency.len().saturating_sub(ticks)..];
     let mean = window.iter().sum::<f64>() / window.len().max(1) as f64;

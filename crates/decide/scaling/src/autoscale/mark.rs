@@ -1,35 +1,35 @@
-//! MArk, Cocktail and Barista, as Faro's authors have them: each job for itself has as many replicas as
-//! its largest rate needs, in the order of the jobs until nothing is left.
+//! MArk, Cocktail and Barista, as implemented by Faro's authors: each job has as many replicas as its largest rate
+//! needs, in the order of the jobs until no processor is left.
 
 use super::{Autoscaler, Change, Observation, Reactive, TICK_S};
 
-/// What a request is taken to keep a replica, ms.
+/// The time for which a request is assumed to occupy a replica, ms.
 const PROCESSING_MS: f64 = 180.0;
 
 /// When the first plan is made, s.
 const FIRST_S: u32 = 60;
 
-/// Time between two plans from then on, s.
+/// Time between two later plans, s.
 const PERIOD_S: u32 = 300;
 
 /// Ticks in a minute.
 const MINUTE: usize = 60 / TICK_S as usize;
 
-/// Trials of a planned change.
+/// The number of trials of a planned change.
 const TRIALS: u8 = 5;
 
-/// Plans by the rates of the minutes since the last plan: forecasts are left out, with which the
-/// published results differ by less than from seed to seed where processors are scarce.
+/// Plans by the rates of the minutes since the last plan. Forecasts are left out: when processors are scarce, the
+/// published results with forecasts differ by less than those of different seeds.
 #[derive(Debug, Clone)]
 pub struct Mark {
     target_ms: f64,
     reactive: Reactive,
-    /// Ticks that the last plan had seen.
+    /// The number of ticks that the last plan had seen.
     planned: usize,
 }
 
 impl Mark {
-    /// For answers within so many milliseconds.
+    /// For a target of `target_ms`.
     pub fn new(target_ms: f64) -> Self {
         Self {
             target_ms,

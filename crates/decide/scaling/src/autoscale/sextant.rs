@@ -1,22 +1,22 @@
-//! Ours: every processor in use where it spares the most late answers.
+//! Our policy: it uses every processor where it saves the most late answers.
 //!
-//! Each tick, for each application:
-//! 1. *Forecast* the requests of the minute that runs and of the next ones ([`super::forecast`]).
-//! 2. *Expect* the share of late answers for each number of replicas, over what the forecast may be off
+//! At each tick, for each application, the policy takes three steps:
+//! 1. *Forecast* the requests of the current minute and of the next ones ([`super::forecast`]).
+//! 2. *Expect* the share of late answers for each number of replicas, over the uncertainty of the forecast
 //!    ([`super::Service::late_share`]).
-//! 3. *Give* what is free where it spares the most, and *move* a replica where that spares more than it
-//!    costs: who loses it does so at once, who gets it waits until the processor is free and a replica
-//!    has started.
+//! 3. *Give* free processors where they save the most, and *move* a replica where that saves more than it costs. The
+//!    application that loses the replica loses it at once. The one that gets it waits until the processor is free and a
+//!    replica has started.
 
 use super::{
     Autoscaler, Change, Observation, Setting,
     forecast::{AHEAD, Forecaster, RateForecast},
 };
 
-/// Late answers that a move must spare beyond what it costs, share of the requests of one application.
+/// The late answers that a move must save beyond its cost, as a share of the requests of one application.
 const WORTH: f64 = 0.05;
 
-/// Smaller shares of late answers are none.
+/// Smaller shares of late answers count as zero.
 const NONE: f64 = 1e-5;
 
 /// Points of a distribution, in deviations from its middle: the middles of ninths.
@@ -24,22 +24,22 @@ const POINTS: [f64; 9] = [
     -1.593, -0.967, -0.589, -0.282, 0.0, 0.282, 0.589, 0.967, 1.593,
 ];
 
-/// How likely it is that what repeats comes a minute sooner or later.
+/// The probability that a repetition comes a minute earlier or later.
 const SHIFTED: f64 = 0.4;
 
-/// See the module.
+/// Our autoscaler; see the module.
 #[derive(Debug, Clone)]
 pub struct Sextant {
     setting: Setting,
     jobs: Vec<Forecaster>,
-    /// Ticks that they have seen.
+    /// The number of ticks that the forecasters have seen.
     ticks: usize,
 }
 
-/// Late answers of one application by its replicas, from none on, as convex curves.
+/// Late answers of one application by the number of its replicas, starting at zero, as convex curves.
 ///
-/// Where a load is far beyond what its replicas can do, one more spares nothing and two more may spare
-/// everything: what each of them spares is that on the curve's convex hull.
+/// If a load is far beyond what the replicas can do, one more saves nothing and two more may save everything. What each
+/// replica saves is therefore taken from the curve's convex hull.
 struct Curve {
     /// From the next minute on, when a replica that is given now serves.
     later: Vec<f64>,
@@ -48,7 +48,7 @@ struct Curve {
 }
 
 impl Sextant {
-    /// Before anything has happened.
+    /// Makes an autoscaler without history.
     pub fn new(setting: &Setting) -> Self {
         Self {
             setting: *setting,
@@ -78,7 +78,8 @@ impl Autoscaler for Sextant {
         let mut free = self.setting.processors.saturating_sub(taken);
         while free > 0
             && let Some((gain, job)) = most(&curves, &desired, jobs)
-            // What nobody needs stays free: from there a replica starts sooner than from another job.
+            // Processors that nobody needs stay free: a replica starts sooner on a free processor than on one taken
+            // from another job.
             && gain > NONE
         {
             desired[job] += 1;
@@ -109,7 +110,7 @@ impl Autoscaler for Sextant {
     }
 }
 
-/// What one replica more spares where that is most.
+/// What one more replica saves, for the application where that is most.
 fn most(curves: &[Curve], desired: &[u32], jobs: &[Observation<'_>]) -> Option<(f64, usize)> {
     let mut best: Option<(f64, usize)> = None;
     for (job, curve) in curves.iter().enumerate() {
@@ -121,7 +122,7 @@ fn most(curves: &[Curve], desired: &[u32], jobs: &[Observation<'_>]) -> Option<(
     best
 }
 
-/// What one replica less costs where that is least, other than `to`.
+/// What one fewer replica costs, for the application where that is least, other than `to`.
 fn least(
     curves: &[Curve],
     desired: &[u32],
@@ -164,18 +165,18 @@ impl Curve {
         }
     }
 
-    /// What one replica more spares.
+    /// What one more replica saves.
     fn gain(&self, replicas: u32) -> f64 {
         step(&self.later, replicas)
     }
 
-    /// What one replica less costs.
+    /// What one fewer replica costs.
     fn loss(&self, replicas: u32) -> f64 {
         step(&self.now, replicas.saturating_sub(1))
     }
 }
 
-/// Share of late answers of a minute with so many replicas.
+/// The share of late answers in a minute with this many replicas.
 fn late(setting: &Setting, of: &RateForecast, replicas: u32) -> f64 {
     let target_s = setting.target_ms / 1e3;
     let around = |middle: f64| {
@@ -193,7 +194,7 @@ fn late(setting: &Setting, of: &RateForecast, replicas: u32) -> f64 {
     (1.0 - SHIFTED) * around(of.rps) + SHIFTED / 2.0 * shifted
 }
 
-/// By how much a curve falls from a number of replicas to the next; by nothing beyond its end.
+/// By how much a curve falls from a number of replicas to the next; zero beyond its end.
 fn step(curve: &[f64], replicas: u32) -> f64 {
     let at = replicas as usize;
     match (curve.get(at), curve.get(at + 1)) {

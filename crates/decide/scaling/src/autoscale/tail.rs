@@ -1,12 +1,12 @@
 //! How many answers are late, by rate and replicas.
 //!
-//! What waits before replicas that are nearly busy moves like a Brownian motion that zero reflects: its
-//! drift is what comes less what is served, its variance that of both. From nothing, at time t
+//! The work that waits before replicas that are nearly busy moves like a Brownian motion that is reflected at zero. Its
+//! drift is the arriving work minus the served work, and its variance is that of both. Starting empty, at time t
 //! (Harrison, Brownian Motion and Stochastic Flow Systems, section 1.8):
 //!
 //! P(waiting > b) = N((-b + d t) / (s sqrt t)) + exp(2 d b / s^2) N((-b - d t) / (s sqrt t))
 //!
-//! This holds below and beyond the capacity, where formulas of the steady state hold only below.
+//! This holds below and beyond the capacity, while steady-state formulas hold only below.
 
 /// How long a replica runs one request.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -17,21 +17,21 @@ pub struct Service {
     pub deviation_s: f64,
 }
 
-/// Times after which the wait is looked at, s; the mean counts.
+/// Times after which the wait is evaluated, s. The mean is used.
 const TIMES_S: [f64; 4] = [8.0, 20.0, 40.0, 80.0];
 
 // === impl Service ===
 
 impl Service {
-    /// Share of the requests that are answered later than `target_s` where `rps` a second come to
-    /// `replicas`, over about a minute and a half.
+    /// The share of the requests that are answered later than `target_s` if `rps` a second come to `replicas`, over
+    /// about a minute and a half.
     pub fn late_share(&self, rps: f64, replicas: u32, target_s: f64) -> f64 {
         if replicas == 0 {
             return 1.0;
         }
         let capacity = f64::from(replicas) / self.mean_s;
-        // What may wait before a request so that it is still in time. It is dealt to a replica in its turn
-        // and not to the one that is free first: it waits for one that runs as well.
+        // The work that may wait before a request that is still in time. A request is dealt to a replica in turn and
+        // not to the one that is free first, so it also waits for a running request.
         let slack_s = target_s - 2.0 * (self.mean_s + self.deviation_s);
         let most = slack_s * capacity;
         if most <= 0.0 {
@@ -48,7 +48,7 @@ impl Service {
             let spread = (variance * time).sqrt();
             let up = normal((drift * time - most) / spread);
             let down = normal((-drift * time - most) / spread);
-            // Where both are extreme their product is not a number.
+            // If both are extreme, their product is not a number.
             let reflected = if down > 0.0 { stays * down } else { 0.0 };
             (up + reflected).min(1.0)
         });

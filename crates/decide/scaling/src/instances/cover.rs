@@ -2,18 +2,18 @@
 
 use super::{super::Problem, Weights, price};
 
-/// Amounts below this are none.
+/// Smaller amounts count as zero.
 const NONE: f64 = 1e-9;
 
-/// The ways to answer one need, found as they are asked for.
+/// The ways to answer one need, found on demand.
 #[derive(Debug)]
 pub(super) struct Covers {
-    /// Queries a second that instances must be able to answer.
+    /// Queries a second that the instances must be able to answer.
     rps: f64,
     items: Vec<Item>,
 }
 
-/// Instances of a choice that cost the same each: those that are running, or those to be loaded.
+/// Instances of a choice with the same cost: those that are running, or those that must be loaded.
 #[derive(Debug, Clone, Copy)]
 struct Item {
     /// Position of the choice in the problem.
@@ -22,45 +22,45 @@ struct Item {
     rps: f64,
     share: f64,
     cost: f64,
-    /// How many of them there are.
+    /// The number of them.
     most: u32,
 }
 
 /// A way to answer a need.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Cover {
-    /// Positions of choices, and instances of each.
+    /// Positions of choices, and the number of instances of each.
     pub(super) instances: Vec<(usize, u32)>,
-    /// What they cost, US dollars an hour.
+    /// Their cost, US dollars an hour.
     pub(super) cost: f64,
-    /// By type of device: shares of devices that they occupy.
+    /// By type of device: the shares of devices that they occupy.
     pub(super) used: Vec<f64>,
 }
 
-/// A search for covers that cost less than a limit, memory priced.
+/// A search for covers that cost less than a limit, including the price of memory.
 struct Search<'a> {
     items: Vec<(f64, Item)>,
-    /// From each position on: the least price of a query a second.
+    /// For each position: the least price of a query a second from it on.
     ratios: Vec<f64>,
-    /// Where a bound on what is found falls when something is.
+    /// What is kept. The limit of `Cheapest` falls when a cover is found.
     keep: Keep,
     found: Vec<(f64, Vec<(usize, u32)>)>,
     steps: &'a mut u64,
 }
 
-/// What a search keeps.
+/// The covers that a search keeps.
 #[derive(Debug, Clone, Copy)]
 enum Keep {
-    /// The cheapest.
+    /// The cheapest cover, if it costs less than this.
     Cheapest(f64),
-    /// Those that cost at most so much, and at most so many.
+    /// The covers that cost at most this much, up to this number.
     All(f64, usize),
 }
 
 // === impl Covers ===
 
 impl Covers {
-    /// `None` where a need that is asked for has no choice.
+    /// Returns `None` if a need with demand has no choice.
     pub(super) fn new(problem: &Problem, need: usize, weights: Weights) -> Option<Self> {
         let rps = problem.needs[need].rps * weights.slack;
         let mut items = Vec::new();
@@ -94,8 +94,7 @@ impl Covers {
         (covers.rps == 0.0 || !covers.items.is_empty()).then_some(covers)
     }
 
-    /// The cheapest one where the memory of a device has a price for each type; `None` where the steps
-    /// have run out.
+    /// The cheapest cover if the memory of a device has a price for each type; `None` if the steps have run out.
     pub(super) fn cheapest(&self, prices: &[f64], steps: &mut u64) -> Option<(f64, Cover)> {
         let mut search = self.search(prices, Keep::Cheapest(f64::INFINITY), steps);
         search.look(0, self.rps, 0.0, &mut Vec::new())?;
@@ -103,8 +102,8 @@ impl Covers {
         Some((priced, self.cover(&instances, prices.len())))
     }
 
-    /// Those that cost at most `limit`, and whether these are all: there may be more than `most`, or the
-    /// steps have run out.
+    /// The covers that cost at most `limit`, and whether these are all: there may be more than `most`, or the steps may
+    /// have run out.
     pub(super) fn within(
         &self,
         prices: &[f64],
@@ -139,7 +138,7 @@ impl Covers {
         }
     }
 
-    /// From positions of items and counts.
+    /// Makes a cover from positions of items and counts.
     fn cover(&self, instances: &[(usize, u32)], devices: usize) -> Cover {
         let mut cover = Cover {
             instances: Vec::new(),
@@ -149,7 +148,7 @@ impl Covers {
         for (position, count) in instances {
             let running = self.items.iter().filter(|item| item.choice == *position);
             let mut left = *count;
-            // Those that are running come first, and cost least.
+            // Running instances come first, because they cost least.
             for item in running {
                 let taken = left.min(item.most);
                 left -= taken;
@@ -165,7 +164,7 @@ impl Covers {
 // === impl Search ===
 
 impl Search<'_> {
-    /// Takes all counts of the item at `at` and of those behind it; `None` when the steps run out.
+    /// Tries all counts of the item at `at` and of those after it. Returns `None` if the steps run out.
     fn look(
         &mut self,
         at: usize,
@@ -181,7 +180,7 @@ impl Search<'_> {
         else {
             return Some(());
         };
-        // Nothing behind answers a query for less.
+        // No item after this one answers a query for less.
         if price + missing * ratio > self.limit() {
             return Some(());
         }
@@ -196,7 +195,7 @@ impl Search<'_> {
                 false => price + left * next.unwrap_or(f64::INFINITY),
             };
             if bound > self.limit() {
-                // Fewer of this one only makes the rest dearer.
+                // Fewer of this item only make the rest more expensive.
                 if count < most {
                     break;
                 }
@@ -219,7 +218,7 @@ impl Search<'_> {
         }
     }
 
-    /// Keeps one; `None` when there is no room for more.
+    /// Keeps a cover. Returns `None` if there is no room for more.
     fn take(&mut self, price: f64, taken: &[(usize, u32)]) -> Option<()> {
         let mut merged: Vec<(usize, u32)> = Vec::with_capacity(taken.len());
         for (choice, count) in taken {

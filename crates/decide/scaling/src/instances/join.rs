@@ -1,14 +1,14 @@
-//! One cover for each need, so that all fit.
+//! Chooses one cover for each need so that all fit.
 
 use super::cover::{Cover, Covers};
 
-/// Times that the prices of memory are moved.
+/// The number of times that the prices of memory are adjusted.
 const MOVES: usize = 200;
 
-/// Most covers of one need that are joined with those of others.
+/// The most covers of one need that are joined with those of others.
 const MOST_COVERS: usize = 2048;
 
-/// Shares of devices that rounding adds.
+/// Shares of devices that rounding may add.
 const NONE: f64 = 1e-9;
 
 /// A cover for each need.
@@ -16,7 +16,7 @@ const NONE: f64 = 1e-9;
 pub(super) struct JointCover {
     covers: Vec<Cover>,
     cost: f64,
-    /// Whether nothing is cheaper.
+    /// Whether it is optimal.
     pub(super) optimal: bool,
 }
 
@@ -24,11 +24,11 @@ pub(super) struct JointCover {
 struct Bound {
     value: f64,
     prices: Vec<f64>,
-    /// By need: the least that a cover costs, memory priced.
+    /// By need: the least cost of a cover, including the price of memory.
     least: Vec<f64>,
 }
 
-/// The cheapest covers that fit into these rooms; `None` where none were found.
+/// The cheapest covers that fit into these rooms; `None` if none were found.
 pub(super) fn join(covers: &[Covers], rooms: &[f64], steps: u64) -> Option<JointCover> {
     let mut left = steps;
     let (bound, mut best) = price(covers, rooms, &mut left)?;
@@ -37,7 +37,7 @@ pub(super) fn join(covers: &[Covers], rooms: &[f64], steps: u64) -> Option<Joint
     {
         return best;
     }
-    // Without an answer to beat, a margin over the bound, widened until there is one.
+    // Without a known answer the limit is a margin over the bound, which is widened until there is an answer.
     let mut limit = match &best {
         Some(found) => found.cost - bound.value,
         None => bound.value.abs() * 0.02 + NONE,
@@ -71,8 +71,8 @@ pub(super) fn join(covers: &[Covers], rooms: &[f64], steps: u64) -> Option<Joint
     best
 }
 
-/// Moves the prices of memory to where the sum of the cheapest covers bounds the optimum best, and
-/// keeps the cheapest covers on the way that fit.
+/// Moves the prices of memory to where the sum of the cheapest covers is the best bound, and keeps the cheapest covers
+/// found on the way that fit.
 fn price(covers: &[Covers], rooms: &[f64], steps: &mut u64) -> Option<(Bound, Option<JointCover>)> {
     let mut prices = vec![0.0; rooms.len()];
     let mut bound: Option<Bound> = None;
@@ -97,7 +97,7 @@ fn price(covers: &[Covers], rooms: &[f64], steps: &mut u64) -> Option<(Bound, Op
             best = Some(JointCover {
                 covers: found.iter().map(|(_, cover)| cover.clone()).collect(),
                 cost,
-                // Prices of nothing leave nothing out.
+                // Prices of zero exclude nothing.
                 optimal: moved == 0,
             });
         }
@@ -130,7 +130,7 @@ fn price(covers: &[Covers], rooms: &[f64], steps: &mut u64) -> Option<(Bound, Op
         if length <= NONE {
             break;
         }
-        // Polyak's step towards a value that is a little beyond the best known.
+        // Polyak's step towards a value slightly above the best known.
         let aim = best.as_ref().map_or(priced * 1.05, |best| best.cost);
         let step = pace * (aim - value).max(aim.abs() * 1e-4) / length;
         for (price, over) in prices.iter_mut().zip(over) {
@@ -159,19 +159,19 @@ fn fits(used: &[f64], rooms: &[f64]) -> bool {
         .all(|(used, room)| *used <= room + NONE)
 }
 
-/// A search through the covers that may be in a better answer.
+/// A search through the covers that may be part of a better answer.
 struct Search<'a> {
-    /// By need, those with few covers last: what a cover costs beyond the cheapest, memory priced.
+    /// By need, those with few covers last: the cost of a cover above the cheapest, including the price of memory.
     covers: Vec<(usize, Vec<(f64, Cover)>)>,
-    /// Whether these are all.
+    /// Whether these are all covers.
     complete: bool,
-    /// From each position on: the least that is occupied of each type.
+    /// For each position: the least that is occupied of each type from it on.
     least_used: Vec<Vec<f64>>,
     prices: &'a [f64],
     rooms: &'a [f64],
     used: Vec<f64>,
     chosen: Vec<usize>,
-    /// What a better answer may cost beyond the bound.
+    /// The most that a better answer may cost above the bound.
     limit: f64,
     best: Option<Vec<usize>>,
     steps: &'a mut u64,
@@ -200,7 +200,7 @@ impl<'a> Search<'a> {
             beyond.sort_by(|(a, _), (b, _)| a.total_cmp(b));
             covers.push((need, beyond));
         }
-        // Where one cover is left nothing is to be chosen; the widest choice comes last.
+        // A need with one cover leaves no choice. The need with the most covers comes last.
         covers.sort_by_key(|(need, covers)| (covers.len(), *need));
         let mut least_used = vec![vec![0.0; rooms.len()]];
         for (_, of_need) in covers.iter().rev() {
@@ -227,11 +227,11 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Tries the covers of the need at `at` and of those behind it; `None` when the steps run out.
+    /// Tries the covers of the need at `at` and of those after it. Returns `None` if the steps run out.
     fn look(&mut self, at: usize, beyond: f64) -> Option<()> {
         *self.steps = self.steps.checked_sub(1)?;
         if at == self.covers.len() {
-            // Room that has a price and is left over is paid for.
+            // Unused room that has a price must be paid for.
             let left = self.rooms.iter().zip(&self.used).zip(self.prices);
             let unused: f64 = left
                 .map(|((room, used), price)| (room - used).max(0.0) * price)
@@ -265,8 +265,8 @@ impl<'a> Search<'a> {
         Some(())
     }
 
-    /// Looks for a first answer: from the cheapest covers, what relieves the types that are too full
-    /// for least, until all fit.
+    /// Looks for a first answer: starting from the cheapest covers, makes the change that relieves the overfull types
+    /// at the least cost, until all fit.
     fn repair(&mut self) {
         let mut chosen = vec![0; self.covers.len()];
         let mut used = vec![0.0; self.rooms.len()];

@@ -1,15 +1,16 @@
-//! What the budget pays for beside the plan.
+//! The devices beyond the plan that the budget pays for.
 //!
-//! A plan costs no more than the budget. What was measured may ask for more devices than the plan has, and
-//! devices that were planned for earlier stay for a while: these come only as far as the budget pays for them.
+//! A plan costs no more than the budget. Measurements may require more devices than the plan has, and devices that were
+//! planned for earlier stay for a while. Both are kept only as far as the budget pays for them.
 
 use super::{DeviceTarget, PlannerInput};
 use crate::{Plan, Problem};
 
-/// Costs that differ by less are the same, US dollars an hour.
+/// Costs that differ by less than this are equal, US dollars an hour.
 const SAME_USD: f64 = 1e-9;
 
-/// Whether the budget pays for a plan's devices, or they are no more than there must be whatever they cost.
+/// Whether the budget pays for a plan's devices, or they are no more than the least numbers that are required whatever
+/// they cost.
 pub(super) fn is_affordable(problem: &Problem, plan: &Plan) -> bool {
     let least: Vec<u32> = problem.devices.iter().map(|device| device.least).collect();
     let least = problem.cost_per_hour_usd(&least);
@@ -18,8 +19,8 @@ pub(super) fn is_affordable(problem: &Problem, plan: &Plan) -> bool {
     budget.is_none_or(|budget| cost <= budget.max(least) + SAME_USD)
 }
 
-/// Takes off devices beyond the plan, those of the dearest type first, until what is left costs no more than
-/// the budget. What is planned, the least number of a type and what nobody manages stay.
+/// Removes devices beyond the plan, those of the most expensive type first, until the rest costs no more than the
+/// budget. The planned devices, the least number of a type and devices without a provider stay.
 pub(super) fn limit(input: &PlannerInput, planned: &[(u32, f64)], all: &mut [DeviceTarget]) {
     let Some(budget) = input.problem.budget_per_hour_usd else {
         return;

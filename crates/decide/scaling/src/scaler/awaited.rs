@@ -1,9 +1,11 @@
-//! What is about to be there. Until it is, late and refused queries say little: what they lack was ordered already.
+//! Devices and loads that are about to be ready. Until they are, late and refused queries say little, because what they
+//! lack was already ordered.
 //!
-//! Not all that is ordered comes. A load that fails is tried again for as long as the variant is asked for, and a provider
-//! may have no machines. So nothing is awaited for ever: a load is not where the last ones of its variant on devices of the
-//! type have come to nothing, nor is a device where the number of its type has not changed for as long as a machine may be
-//! without its worker. More devices would not answer what cannot be loaded either: such queries say nothing.
+//! Not everything that is ordered comes. A failed load is tried again for as long as there are queries for the variant,
+//! and a provider may have no machines. Nothing is therefore awaited for ever. A load is not awaited if the last ones
+//! of its variant on devices of the type have failed. A device is not awaited if the number of devices of its type has
+//! not changed for as long as a machine may be without its worker. More devices would not answer queries whose variant
+//! cannot be loaded either, so such queries do not count.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,10 +14,10 @@ use sextant_types::{WorkerId, index::VariantIx};
 use super::PlannerInput;
 use crate::{demand::Forecast, presence::longest_absence};
 
-/// Loads that have come to nothing, one after the other, from which on the next one is not awaited.
+/// After this many failed loads in a row the next one is not awaited.
 const TRIES: u32 = 3;
 
-/// After so long without a load those that have come to nothing are forgotten, ms. A dispatcher tries again within minutes.
+/// After this time without a load the failed ones are forgotten, ms. A dispatcher tries again within minutes.
 const FORGOTTEN_MS: u64 = 600_000;
 
 /// What was ordered, and for how long it has not come.
@@ -27,20 +29,20 @@ pub(super) struct Awaited {
     short: BTreeMap<u32, (u32, u64)>,
 }
 
-/// Loads of a variant on devices of one type.
+/// The loads of a variant on devices of one type.
 #[derive(Debug, Clone, Default)]
 struct Tries {
-    /// Workers that load it.
+    /// Workers that are loading it.
     loading: BTreeSet<WorkerId>,
-    /// Those whose loads came to nothing last.
+    /// Workers whose last loads failed.
     failed: Vec<WorkerId>,
-    /// Loads that have come to nothing since one has succeeded.
+    /// Failed loads since the last success.
     failures: u32,
-    /// When it was loading last, ms.
+    /// When it was last being loaded, ms.
     last_ms: u64,
 }
 
-/// Workers of one type that load a variant, and those on which it serves.
+/// Workers of one type that load a variant, and workers on which it serves.
 #[derive(Debug, Default)]
 struct Seen {
     loading: BTreeSet<WorkerId>,
@@ -50,7 +52,7 @@ struct Seen {
 // === impl Awaited ===
 
 impl Awaited {
-    /// Takes over which variants load and serve now.
+    /// Records which variants are loading and serving now.
     pub(super) fn look(&mut self, input: &PlannerInput, now_ms: u64) {
         let mut all: BTreeMap<(u32, VariantIx), Seen> = BTreeMap::new();
         for of in &input.instances {
@@ -81,7 +83,8 @@ impl Awaited {
         on.any(|(_, tries)| !tries.loading.is_empty() && !tries.are_vain())
     }
 
-    /// Whether more devices of a type are awaited, of which so many are up and too few if `is_short`. One starts in `start_s`.
+    /// Whether more devices of a type are awaited, of which `up` are up; `is_short` says whether that is too few. A
+    /// device starts in `start_s`.
     pub(super) fn has_device(
         &mut self,
         (kind, up, is_short): (u32, u32, bool),
@@ -100,7 +103,8 @@ impl Awaited {
         now_ms.saturating_sub(known.1) <= longest_absence((start_s * 1e3) as u64)
     }
 
-    /// Outlooks as they judge the number of devices: queries that nothing answers because it cannot be loaded say nothing.
+    /// The outlooks for judging the number of devices. Queries that nothing answers because nothing can be loaded for
+    /// them do not count.
     pub(super) fn judged(
         &self,
         input: &PlannerInput,
@@ -114,7 +118,7 @@ impl Awaited {
         outlooks
     }
 
-    /// Whether nothing that could answer a need serves anywhere, and loads of it have come to nothing.
+    /// Whether no variant that could answer a need serves anywhere, and loads of such variants have failed.
     fn cannot_load(&self, input: &PlannerInput, need: usize) -> bool {
         let mut has_failed = false;
         for (_, choice) in input.problem.choices_of(need) {
@@ -135,7 +139,7 @@ impl Tries {
     fn observe(&mut self, seen: Seen, now_ms: u64) {
         let ended = self.loading.difference(&seen.loading).cloned();
         let ended: Vec<WorkerId> = ended.collect();
-        // A load may be over before anybody looks.
+        // A load may be over before the next look.
         let mut tried = ended.iter().chain(&self.failed);
         if tried.any(|worker| seen.serving.contains(worker)) {
             self.forget();

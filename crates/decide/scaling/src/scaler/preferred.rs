@@ -1,18 +1,18 @@
 //! Plans for queries that prefer accuracy or latency to a low price.
 //!
-//! A plan costs as little as it can, so what may be chosen for a need is cut down to what is preferred most: with that
-//! alone the plan is made first. Needs of which it leaves something unanswered, for want of devices or of money, get
-//! the next best beside it, until all is answered or nothing is left to add. So accuracy gives way before answers do,
-//! and for no need further than that need takes.
+//! A plan costs as little as it can, so the choices of a need are limited to the most preferred ones, and the first
+//! plan is made with these alone. If it leaves something of a need unanswered, for lack of devices or of money, the
+//! need gets the next best choices in addition. This is repeated until everything is answered or nothing is left to
+//! add. Accuracy therefore gives way before answers do, and for each need only as far as that need requires.
 
 use super::{Fleet, PlannerInput, Scaler, UNANSWERED_RPS};
 use crate::{Plan, Policy, Problem};
 
-/// Plans that are made at most; the last one may choose from everything.
+/// The most plans that are made. The last one may choose from everything.
 const PLANS: u32 = 6;
 
 impl Scaler {
-    /// The plan for a problem of the input's choices.
+    /// The plan for a problem with the input's choices.
     pub(super) fn preferred(
         &mut self,
         input: &PlannerInput,
@@ -47,7 +47,7 @@ impl Scaler {
         self.answer(problem, fleet)
     }
 
-    /// The plan with choices up to the allowed rank of their need; in terms of all choices.
+    /// The plan with choices up to the allowed rank of their need, in terms of all choices.
     fn among(
         &mut self,
         problem: &Problem,

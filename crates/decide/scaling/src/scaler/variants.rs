@@ -1,4 +1,4 @@
-//! Which variants load asks for, and on how many of the devices that are up.
+//! Which variants the load requires, and on how many of the devices that are up.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::{MEMORY, PlannerInput, Scaler};
 use crate::{Footprint, Plan, Policy, Room, shared, spread};
 
 impl Scaler {
-    /// Variants that load asks for, and on how many devices.
+    /// The variants that the load requires, and on how many devices.
     pub(super) fn variants(
         &mut self,
         input: &PlannerInput,
@@ -75,7 +75,7 @@ impl Scaler {
                 ..input.footprints[*at]
             })
             .collect();
-        // Alone a variant may fill a device.
+        // A variant that is alone may fill a device.
         let largest = footprints.iter();
         let largest = largest
             .map(|it| it.own_bytes.saturating_add(it.shared_bytes))

@@ -1,37 +1,37 @@
-//! Dividing a fleet that has not enough for all.
+//! Divides a fleet that does not have enough for all.
 //!
-//! Priorities come one after the other, from the highest: a lower one gets what is left when the higher
-//! ones have all that they can use. Among equals what is planned for grows alike for all, in proportion
-//! to weights, until it does not fit any more; who could not have more stays there, and the others go on
-//! (weighted max-min fairness: Bertsekas and Gallager 1992, section 6.5.2). What grows is the price of the
-//! device time, or the device time where devices cost nothing.
+//! Priorities are served one after the other, from the highest: a lower one gets the rest when the higher ones have all
+//! that they can use. Among equals the planned amount grows equally for all, in proportion to weights, until it no
+//! longer fits. An application that can have no more stays there, and the others go on (weighted max-min fairness:
+//! Bertsekas and Gallager 1992, section 6.5.2). The amount is the price of the device time, or the device time itself
+//! if devices cost nothing.
 //!
-//! Whether it fits is asked of the greedy assignment, as that is quick. An exact plan may find room for a
+//! The greedy assignment determines whether an amount fits, because it is quick. An exact plan may find room for a
 //! little more.
 
 use super::{Cut, Grant, Limit, NONE, Tenant, Unit, in_order};
 use crate::{Problem, shared::fits};
 
-/// Halvings in the search for what fits: to a millionth.
+/// The number of halvings in the search for what fits: to a millionth.
 const STEPS: u32 = 20;
 
-/// Times that those who could not have more are set aside.
+/// The number of times that applications that can have no more are set aside.
 const ROUNDS: usize = 8;
 
-/// By how much somebody must be able to grow to go on.
+/// The factor by which an application must be able to grow to go on.
 const GROWTH: f64 = 1.01;
 
 /// An application and its share.
 struct Share<'a> {
     weight: f64,
     needs: &'a [(usize, Unit)],
-    /// What all that is asked for takes.
+    /// The amount for all of its demand.
     desired: f64,
-    /// What is granted.
+    /// The amount that is granted.
     granted: f64,
 }
 
-/// What is planned for by priority and weight. Needs that nothing can answer stay as they are.
+/// Determines what is planned for by priority and weight. Needs that nothing can answer stay unchanged.
 pub(super) fn divide(problem: &Problem, tenants: &[(Tenant, Vec<(usize, Unit)>)]) -> Grant {
     let mut trial = problem.clone();
     for need in &mut trial.needs {
@@ -52,7 +52,7 @@ pub(super) fn divide(problem: &Problem, tenants: &[(Tenant, Vec<(usize, Unit)>)]
     granted(problem, trial, tenants)
 }
 
-/// Gives the applications of one priority what fits beside what is granted.
+/// Gives the applications of one priority what fits beside what is already granted.
 fn grow(problem: &Problem, trial: &mut Problem, shares: &mut [Share<'_>]) {
     let mut open: Vec<usize> = (0..shares.len()).collect();
     for _ in 0..ROUNDS {
@@ -90,7 +90,7 @@ fn grow(problem: &Problem, trial: &mut Problem, shares: &mut [Share<'_>]) {
     }
 }
 
-/// Whether one application could have more if the others stayed where they are.
+/// Whether one application could have more if the others stayed as they are.
 fn can_grow(problem: &Problem, trial: &mut Problem, shares: &mut [Share<'_>], at: usize) -> bool {
     let before = shares[at].granted;
     if before >= shares[at].desired {
@@ -110,7 +110,7 @@ fn fits_with(problem: &Problem, trial: &mut Problem, shares: &[Share<'_>]) -> bo
     fits(trial)
 }
 
-/// What was asked for and is not granted.
+/// Determines the demand that is not granted.
 fn granted(
     problem: &Problem,
     mut trial: Problem,
@@ -139,7 +139,7 @@ fn granted(
     }
 }
 
-/// What a query a second takes.
+/// The amount that one query a second takes.
 fn takes(unit: Unit) -> f64 {
     match unit.usd > 0.0 {
         true => unit.usd,
@@ -161,7 +161,7 @@ impl<'a> Share<'a> {
         }
     }
 
-    /// Writes what is granted into a problem, the cheapest queries first.
+    /// Writes the granted amount into a problem, the cheapest queries first.
     fn plan(&self, problem: &Problem, trial: &mut Problem) {
         let mut left = self.granted;
         for (need, takes) in in_order(problem, self.needs, takes) {

@@ -1,4 +1,4 @@
-//! What is about to be there, and what is not.
+//! Devices and loads that are awaited, and those that are not.
 
 use sextant_scaling::{
     Instance, Options, PlannerInput, Scaler,
@@ -11,7 +11,7 @@ use sextant_types::{
 
 use crate::problems::input;
 
-/// The variant that answers what is asked for, and one that nobody asks for here.
+/// The variant that answers the demand, and one without demand here.
 const ASKED: u32 = 0;
 const OTHER: u32 = 1;
 
@@ -25,7 +25,7 @@ pub fn loads(variant: u32) -> Instance {
     }
 }
 
-/// So much of what is asked for is late or refused.
+/// This share of the demand is late or refused.
 fn bad(bad_share: f64, up: u32) -> PlannerInput {
     let measured = Measurement {
         bad_share,
@@ -34,7 +34,7 @@ fn bad(bad_share: f64, up: u32) -> PlannerInput {
     input(45.0, up, measured)
 }
 
-/// Devices that are desired after so many seconds, in each minute of which a load begins that takes two.
+/// Devices that are desired after this many seconds, if in each minute a load begins that takes two.
 fn after(seconds: u64, variant: u32, serves: bool) -> u32 {
     let mut scaler = Scaler::new(Options::default());
     let mut of = bad(0.2, 3);
@@ -90,7 +90,7 @@ fn each_load_that_succeeds_is_awaited() {
     assert_eq!(after(400, OTHER, true), 3);
 }
 
-/// More devices would not load it either.
+/// More devices could not load the variant either.
 #[test]
 fn what_nothing_can_load_asks_for_no_more_devices() {
     assert_eq!(after(400, ASKED, false), 3);

@@ -1,4 +1,4 @@
-//! What measured load says, and which devices leave first.
+//! What measured load requires, and which devices leave first.
 
 use sextant_scaling::{
     Device, Problem,
@@ -208,7 +208,7 @@ fn chance_is_judged_by_queries_and_not_by_their_rows() {
     assert!(most < 150.0, "of a hundred rows a second: {most}");
 }
 
-/// A full cheap device refuses queries that a dear one would answer for less each: what is lacking is a cheap
+/// A full cheap device refuses queries that an expensive one would answer for less each. The missing device is a cheap
 /// one.
 #[test]
 fn refused_queries_count_for_the_devices_that_answer_them() {

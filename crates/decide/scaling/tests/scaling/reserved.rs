@@ -1,4 +1,4 @@
-//! Devices that the plans of pipelines have for themselves.
+//! Devices that are reserved for the plans of pipelines.
 
 use sextant_scaling::{
     Options, PlannerInput, Reservation, ReservedCapacity, Scaler, fleet::Measurement,
@@ -10,7 +10,7 @@ use crate::problems::{input, need};
 /// A variant of a pipeline's.
 const STEP: u32 = 7;
 
-/// So much is asked by others, and as much by a step that has so many devices for itself.
+/// The demand of others, and an equal demand of a step for which this many devices are reserved.
 fn staffed(rps: f64, devices: f64, most: u32) -> PlannerInput {
     let mut input = input(rps, 0, Measurement::default());
     input.problem.devices[0].most = most;

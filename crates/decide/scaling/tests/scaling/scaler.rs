@@ -12,7 +12,7 @@ use crate::problems::{self, input};
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// Whatever is planned: within the hold a number changes its direction once at most.
+    /// For any plans: within the hold a number changes its direction at most once.
     #[test]
     fn what_is_desired_turns_round_once_within_the_hold(
         planned in prop::collection::vec((1u64..40_000, 0u32..6), 1..200),
@@ -108,8 +108,8 @@ fn a_plan_that_was_too_small_stays_corrected_when_the_hold_is_over() {
     assert_eq!(forgotten.devices, 3);
 }
 
-/// Three devices that a load of 0.6 needed say nothing of one that is nearly gone, though a plan has one
-/// device for both.
+/// Three devices that a load of 0.6 needed say nothing about a load that is nearly gone, although a plan has one device
+/// for both.
 #[test]
 fn a_correction_goes_with_the_load_that_it_was_for() {
     let mut scaler = Scaler::new(Options::default());

@@ -1,4 +1,4 @@
-//! What candidates make of a scheduler's events.
+//! How candidates handle the events of a scheduler.
 
 use super::{
     super::{Backlog, BatchId, DeviceSpec, News, PoolLoad, Scheduler},
@@ -31,7 +31,7 @@ impl<T: std::fmt::Debug + Send, R: Rule> Scheduler<T> for Candidates<T, R> {
     ) -> Vec<BatchId> {
         let pool = self.fleet.pool_of(device);
         let lost = self.fleet.down(device);
-        // What asked for more slots than any other device has now asks for fewer.
+        // A candidate that asked for more slots than any remaining device has now asks for fewer.
         if let Some(pool) = pool {
             self.pool_changed(pool);
             self.dispatch(now, pool, actions);
@@ -53,7 +53,7 @@ impl<T: std::fmt::Debug + Send, R: Rule> Scheduler<T> for Candidates<T, R> {
         };
         self.pool_changed(before);
         self.pool_changed(pool);
-        // What asked for more slots than any other device has now asks for fewer.
+        // A candidate that asked for more slots than any remaining device has now asks for fewer.
         self.dispatch(now, before, actions);
         self.dispatch(now, pool, actions);
         self.finish_event(now, actions);
@@ -172,7 +172,7 @@ impl<T: std::fmt::Debug + Send, R: Rule> Scheduler<T> for Candidates<T, R> {
                 self.refresh(now, queue, Cause::Timer, actions);
             }
             self.dispatch(now, pool, actions);
-            // What has changed may make other pools due.
+            // The changes may make other pools due.
             self.finish_event(now, actions);
         }
     }
@@ -220,7 +220,7 @@ impl<T: std::fmt::Debug + Send, R: Rule> Scheduler<T> for Candidates<T, R> {
 }
 
 impl<T: std::fmt::Debug + Send, R: Rule> Candidates<T, R> {
-    /// Takes a request into its queue; `false` when it is refused.
+    /// Takes a request into its queue. Returns `false` if the request is refused.
     fn admit(
         &mut self,
         now: Nanos,

@@ -10,7 +10,7 @@ use super::{
 #[derive(Debug)]
 pub(super) struct Queue<T, M> {
     pub(super) requests: RequestQueue<T>,
-    /// The fastest first: only what cannot be met there is lost.
+    /// The fastest first, because only requests that cannot be met there are lost.
     pub(super) seats: SmallVec<[Seat<M>; 1]>,
     pub(super) work: Nanos,
     pub(super) rate_changed: bool,
@@ -21,10 +21,10 @@ pub(super) struct Seat<M> {
     pub(super) pool: PoolIx,
     pub(super) spec: QueueSpec,
     pub(super) memory: M,
-    /// Until when the candidate's place among the ready ones is true.
+    /// The time until which the candidate's rank among the ready ones is correct.
     pub(super) latest: Nanos,
     pub(super) entries: Entries,
-    /// The cheapest pool, where a batch costs less than on this one.
+    /// The cheapest pool, if a batch costs less there than here.
     pub(super) cheaper: Option<CheaperPool>,
 }
 
@@ -35,7 +35,7 @@ pub(super) struct CheaperPool {
     latency: LatencyTable,
 }
 
-/// A pool counts as cheaper when a batch costs at most this share of what it costs here.
+/// A pool counts as cheaper if a batch costs at most this share of what it costs here.
 const CHEAPER: f32 = 0.95;
 
 // === impl Queue ===
@@ -64,10 +64,10 @@ impl<T, M> Queue<T, M> {
             .refusal(now, delay, self.requests.rows(), request)
     }
 
-    /// Requests with deadlines can fill every batch of a busy queue. One without that has waited
-    /// too long takes the place of the last of the batch, which is `count` requests of `rows` rows
-    /// after the first `passed`, or runs alone where it does not fit into `most` rows. Tells the
-    /// requests and rows of the batch then.
+    /// Admits a request without a deadline that has waited too long, because requests with deadlines can fill every
+    /// batch of a busy queue. The batch is `count` requests of `rows` rows after the first `passed`. The request takes
+    /// the place of the last ones, or runs alone if it does not fit into `most` rows. Returns the requests and rows of
+    /// the batch.
     pub(super) fn admit_patient<R: Rule<Memory = M>>(
         &mut self,
         now: Nanos,
@@ -93,8 +93,7 @@ impl<T, M> Queue<T, M> {
         (keep + 1, kept + more)
     }
 
-    /// Puts the seats in order, the fastest first, and finds out again on which pools a batch costs
-    /// more than it has to.
+    /// Sorts the seats, the fastest first, and determines on which pools a batch costs more than necessary.
     pub(super) fn arrange(&mut self) {
         self.seats
             .sort_by_key(|seat| (seat.spec.latency.of(1), seat.pool));
@@ -107,7 +106,7 @@ impl<T, M> Queue<T, M> {
             return;
         };
         for seat in &mut self.seats {
-            // Of devices that cost the same, the slower one is no cheaper: it stands there anyway.
+            // Of devices with the same price, the slower one is not cheaper, because it is there in any case.
             let dear = price < seat.spec.price && least <= CHEAPER * cost(seat);
             seat.cheaper = dear.then(|| CheaperPool {
                 pool,
@@ -116,7 +115,7 @@ impl<T, M> Queue<T, M> {
         }
     }
 
-    /// Device time that the waiting rows will take, times the slots they occupy.
+    /// Device time that the waiting rows will take, times the slots that they occupy.
     pub(super) fn estimate_work(&self) -> Nanos {
         self.seats.first().map_or(0, |seat| {
             let spec = &seat.spec;
@@ -141,8 +140,8 @@ impl<M: Default> Seat<M> {
 }
 
 impl<M> Seat<M> {
-    /// The candidate by the rule, of at most `most` rows, and as many as are planned, where a batch of as many has room
-    /// for its first request.
+    /// The rule's candidate, of at most `most` rows and at most the planned rows, unless the first request alone has
+    /// more than that.
     #[inline]
     pub(super) fn form<T, R: Rule<Memory = M>>(
         &mut self,
@@ -158,13 +157,13 @@ impl<M> Seat<M> {
         if formed.rows == 0 || formed.rows >= first {
             return formed;
         }
-        // What is planned is for rows that share a batch; one request of more has one for itself.
+        // The planned rows limit rows that share a batch. A request with more rows has a batch of its own.
         view.max_rows = self.spec.max_rows.min(self.spec.planned_rows.max(first));
         rule.form(&view, &mut self.memory)
     }
 
-    /// What a cheaper pool can still run in time is left to it: a candidate may start here from the
-    /// moment on at which its first request could not start there any more.
+    /// Leaves to a cheaper pool what that pool can still run in time: a candidate may start here only once its first
+    /// request can no longer start there.
     #[inline]
     pub(super) fn hold_back<T>(
         &self,

@@ -5,24 +5,24 @@ use sextant_types::index::QueueIx;
 
 #[derive(Debug, Default)]
 pub(super) struct Ranks {
-    /// By the time from which they may start: candidates that wait for it.
+    /// By the time from which they may start: the candidates that wait for it.
     pub(super) deferred: IndexedHeap<QueueIx>,
-    /// By what waiting is worth: those of them that may start before when it is worth little.
+    /// By what waiting is worth: those of them that may start before, if waiting is worth little.
     pub(super) worth: IndexedHeap<QueueIx>,
     /// By rank: the candidates that are ready and wait for a slot.
     pub(super) ready: IndexedHeap<QueueIx>,
     /// By the time at which they have to be formed again: every candidate.
     pub(super) expiry: IndexedHeap<QueueIx>,
-    /// What waits, and who goes first when that is too much.
+    /// The waiting work by tenant, and which tenants go first if there is too much of it.
     pub(super) shares: Shares,
     /// How eager the pool is in its present state.
     pub(super) eager: Eagerness,
-    /// Whether the pool's timer has to be set again.
+    /// Whether the pool's timer must be set again.
     pub(super) changed: bool,
 }
 
-/// Where a seat's candidate is found in its pool's heaps, so that they are touched only where
-/// something changes: with thousands of queues each look is a cache miss.
+/// Which heaps of the pool hold a seat's candidate, and under which keys. A heap is then touched
+/// only if something changes in it: with thousands of queues each look is a cache miss.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Entries {
     pub(super) ready: bool,
@@ -96,13 +96,13 @@ impl Ranks {
         }
     }
 
-    /// Whether the candidates of a queue are kept back for the sake of other tenants.
+    /// Whether the candidates of a queue are held back for the sake of other tenants.
     #[inline]
     pub(super) fn keeps_back(&mut self, spec: &QueueSpec, pool: Option<&Pool>) -> bool {
         pool.is_some_and(|pool| self.shares.keeps_back(spec.tenant, pool.slots()))
     }
 
-    /// Candidates that were kept back come forward where that is over.
+    /// Moves candidates forward that no longer have to be held back.
     #[inline]
     pub(super) fn bring_forward(&mut self) {
         while let Some(queue) = self.shares.next_due() {
@@ -112,14 +112,14 @@ impl Ranks {
         }
     }
 
-    /// When something has to be looked at: a candidate that expires, and while a slot is free one
-    /// whose time comes, or else a slot that may take its next batch soon.
+    /// When the pool must be looked at: when a candidate expires; while a slot is free, when the
+    /// time of a candidate comes; otherwise when a slot may take its next batch.
     pub(super) fn next(&self, pool: &Pool) -> Option<Nanos> {
         let expiry = self.expiry.first().map(|(at, _)| at);
         let first = self.deferred.first().map(|(at, _)| at);
         let (due, waits) = if pool.has_free() {
             let due = first.map(|at| at.saturating_sub(self.eager.early));
-            // Those that are ready all the same wait for several slots.
+            // The candidates that are ready even so wait for several slots.
             (due, !self.ready.is_empty())
         } else {
             (None, !self.ready.is_empty() || first.is_some())

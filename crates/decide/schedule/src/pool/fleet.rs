@@ -7,10 +7,10 @@ use sextant_types::index::{DeviceIx, IndexVec, PoolIx, QueueIx, SlotIx};
 use super::{Place, Pool, Slot};
 use crate::{DeviceSpec, Nanos};
 
-/// Names a batch on its device.
+/// Identifies a batch on its device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BatchId {
-    /// Counts up; never used twice.
+    /// Counts up and is never reused.
     pub number: u64,
     /// Position in the table of running batches.
     pub at: u32,
@@ -28,7 +28,7 @@ pub struct RunningBatch {
     pub queue: QueueIx,
     /// Rows in the batch.
     pub rows: u32,
-    /// When it starts as far as is known.
+    /// When it starts, as far as is known.
     pub start: Nanos,
     /// When it should end.
     pub until: Nanos,
@@ -61,7 +61,7 @@ impl Fleet {
         self.pools.get(pool)
     }
 
-    /// The pool, made when it is new.
+    /// The pool. It is made if it is new.
     pub fn pool_mut(&mut self, pool: PoolIx) -> &mut Pool {
         self.pools.grown(pool)
     }
@@ -71,7 +71,7 @@ impl Fleet {
         self.devices.get(&device).map(|of| of.pool)
     }
 
-    /// Adds a device with idle slots; one that is up already is first taken down.
+    /// Adds a device with idle slots. A device that is up already is first taken down.
     pub fn up(&mut self, device: DeviceIx, spec: DeviceSpec) -> Vec<BatchId> {
         let lost = self.down(device);
         let idle = Slot {
@@ -86,7 +86,7 @@ impl Fleet {
         lost
     }
 
-    /// Removes a device; tells the batches that were under way on it.
+    /// Removes a device. Returns the batches that were under way on it.
     pub fn down(&mut self, device: DeviceIx) -> Vec<BatchId> {
         let Some(of) = self.devices.remove(&device) else {
             return Vec::new();
@@ -94,7 +94,7 @@ impl Fleet {
         let states = self.pool_mut(of.pool).dismiss(device, &of.slots);
         let mut lost = Vec::new();
         for at in states.iter().flat_map(|state| state.running).flatten() {
-            // A batch of several slots is met on each of them.
+            // A batch of several slots appears on each of them.
             if let Some(running) = self.running[at as usize].take() {
                 let number = running.number;
                 lost.push(BatchId { number, at });
@@ -105,8 +105,8 @@ impl Fleet {
         lost
     }
 
-    /// A device belongs to another pool from now on, with what runs on it; tells the pool that it
-    /// has left. O(its slots).
+    /// Moves a device to another pool, with what runs on it. Returns the pool that it has left.
+    /// O(its slots).
     pub fn transfer(&mut self, now: Nanos, device: DeviceIx, pool: PoolIx) -> Option<PoolIx> {
         let of = self.devices.get(&device).filter(|of| of.pool != pool)?;
         let (before, slots) = (of.pool, of.slots.clone());
@@ -127,7 +127,7 @@ impl Fleet {
         };
         for at in batches {
             let running = self.running[at as usize].as_mut();
-            // A batch of several slots is met on each of them.
+            // A batch of several slots appears on each of them.
             let Some(running) = running.filter(|running| running.pool != pool) else {
                 continue;
             };
@@ -145,7 +145,7 @@ impl Fleet {
         Some(before)
     }
 
-    /// Takes the place for a batch that runs from `start` to `until`.
+    /// Occupies the place with a batch that runs from `start` to `until`.
     pub fn occupy(
         &mut self,
         pool: PoolIx,
@@ -181,8 +181,8 @@ impl Fleet {
         }
     }
 
-    /// A batch has left its device; tells what it was and its pool. `None` for a batch that is not
-    /// under way: a late answer of a device that was given up changes nothing.
+    /// A batch has left its device. Returns its pool and what it was. Returns `None` for a batch
+    /// that is not under way: a late answer of a device that was given up changes nothing.
     pub fn release(&mut self, now: Nanos, batch: BatchId) -> Option<(PoolIx, RunningBatch)> {
         let entry = self.running.get_mut(batch.at as usize)?;
         let running = entry.take_if(|running| running.number == batch.number)?;

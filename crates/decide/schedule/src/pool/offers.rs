@@ -1,4 +1,4 @@
-//! Devices with several slots, in order of how many of them a batch could have.
+//! Devices with several slots, in order of the number of slots that a batch could have.
 
 use std::collections::BTreeMap;
 
@@ -8,18 +8,18 @@ use sextant_types::index::{DeviceIx, SlotIx};
 #[derive(Debug, Clone, Default)]
 struct Member {
     slots: Vec<SlotIx>,
-    /// How many of them a batch could have now.
+    /// The number of its slots that a batch could have now.
     offered: u16,
 }
 
-/// The devices of a pool that have more than one slot. What a batch of several slots needs is found
-/// in O(slots of a device), however many devices there are.
+/// The devices of a pool that have more than one slot. A place for a batch of several slots is
+/// found in O(slots of a device), however many devices there are.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Offers {
     members: BTreeMap<DeviceIx, Member>,
-    /// By number of offered slots: the devices.
+    /// The devices, by the number of slots that they offer.
     by_offered: Vec<NumberSet<DeviceIx>>,
-    /// By number of slots: how many devices have as many.
+    /// The number of devices, by their number of slots.
     sizes: BTreeMap<u16, u32>,
 }
 
@@ -32,7 +32,7 @@ impl Offers {
         !self.members.is_empty()
     }
 
-    /// A device comes with these slots, of which `offered` could take a batch.
+    /// Adds a device with these slots, `offered` of which could take a batch.
     pub fn admit(&mut self, device: DeviceIx, slots: Vec<SlotIx>, offered: u16) {
         if slots.len() > 1 {
             *self.sizes.entry(slots.len() as u16).or_default() += 1;
@@ -41,7 +41,7 @@ impl Offers {
         }
     }
 
-    /// A device goes.
+    /// Removes a device.
     pub fn dismiss(&mut self, device: DeviceIx) {
         if let Some(member) = self.members.remove(&device) {
             self.by_offered[usize::from(member.offered)].remove(device);
@@ -63,7 +63,7 @@ impl Offers {
         }
     }
 
-    /// One slot of a device less could take a batch.
+    /// One slot fewer of a device could take a batch.
     #[inline]
     pub fn fewer(&mut self, device: DeviceIx) {
         if self.has_several() {
@@ -71,8 +71,8 @@ impl Offers {
         }
     }
 
-    /// The device on which a batch of `slots` slots leaves the fewest free, and how many it takes
-    /// there: all, where no device has as many.
+    /// The device on which a batch of `slots` slots leaves the fewest free, and the number of slots
+    /// that the batch takes there: all slots, if no device has that many.
     pub fn find(&self, slots: u16) -> Option<(DeviceIx, u16)> {
         let most = self.by_offered.len().saturating_sub(1) as u16;
         let largest = self.sizes.keys().next_back().copied();
@@ -82,7 +82,7 @@ impl Offers {
         fitting.map(|device| (device, slots))
     }
 
-    /// The slots of a device that has several.
+    /// The slots of a device that has several slots.
     pub fn slots_of(&self, device: DeviceIx) -> &[SlotIx] {
         self.members
             .get(&device)

@@ -1,4 +1,4 @@
-//! The tenants of one priority: a heap for each minimum that a decision needs.
+//! The tenants of one priority, with a heap for each minimum that a decision needs.
 
 use smallvec::SmallVec;
 
@@ -13,16 +13,16 @@ pub(super) struct Tenant {
     pub(super) priority: u8,
     pub(super) weight: f32,
     pub(super) queues: SmallVec<[QueueIx; 2]>,
-    /// Its finish tag; while it waits no less than the time of its class.
+    /// Its finish tag. While the tenant waits, it is no less than the time of its class.
     pub(super) finish: Nanos,
     pub(super) work: Nanos,
     pub(super) batch: Nanos,
-    /// The least time that its queries lately had beyond their own run; [`NEVER`] before the first.
+    /// The least time that its queries lately left beyond their own run; [`NEVER`] before the first.
     pub(super) room: Nanos,
     pub(super) noted: Nanos,
 }
 
-/// The classes, the highest first: there are few.
+/// The classes, highest priority first. There are few.
 #[derive(Debug, Default)]
 pub(super) struct Classes(Vec<Class>);
 
@@ -32,21 +32,21 @@ pub(super) struct Class {
     pub(super) priority: u8,
     /// Virtual time.
     pub(super) time: Nanos,
-    /// The time that was last told.
+    /// The virtual time that was last reported.
     told: Option<Nanos>,
-    /// How many there are.
+    /// The number of tenants.
     pub(super) members: u32,
-    /// Those who wait, by finish tag.
+    /// Tenants that wait, by finish tag.
     finishes: IndexedHeap<TenantIx>,
-    /// Those who wait, by the tag beyond which others go after them.
+    /// Tenants that wait, by the tag beyond which others go after them.
     limits: IndexedHeap<TenantIx>,
-    /// Those who wait, by what others may take of their room.
+    /// Tenants that wait, by the part of their room that others may take.
     rooms: IndexedHeap<TenantIx>,
-    /// Those who asked lately, by a time at which they did.
+    /// Tenants that asked lately, by a time at which they did.
     recent: IndexedHeap<TenantIx>,
-    /// Those of them of whom no more waits than others may take of their room, by that.
+    /// Those of them whose waiting work fits into the part of their room that others may take, by that part.
     pub(super) modest: IndexedHeap<TenantIx>,
-    /// Those of whom candidates are kept back, by finish tag.
+    /// Tenants whose candidates are held back, by finish tag.
     pub(super) kept_back: IndexedHeap<TenantIx>,
 }
 
@@ -71,7 +71,7 @@ impl Tenant {
         self.finish.max(class.time)
     }
 
-    /// The most that waits of it while it has little waiting on so many slots.
+    /// The most work that a tenant with little waiting may have, on this many slots.
     #[inline]
     pub(super) fn little(&self, slots: Nanos) -> Nanos {
         (self.room / TAKEN).saturating_mul(slots)
@@ -103,7 +103,7 @@ impl Classes {
         classes.find(|class| class.priority == priority)
     }
 
-    /// The class of a priority, a new one where there is none.
+    /// The class of a priority. It is made if there is none.
     pub(super) fn grown(&mut self, priority: u8) -> &mut Class {
         let at = self.0.partition_point(|class| class.priority > priority);
         if self
@@ -120,21 +120,21 @@ impl Classes {
         &mut self.0[at]
     }
 
-    /// Those of this priority and of higher ones.
+    /// The classes of this priority and of higher ones.
     #[inline]
     pub(super) fn from(&mut self, priority: u8) -> impl Iterator<Item = &mut Class> {
         let classes = self.0.iter_mut();
         classes.take_while(move |class| class.priority >= priority)
     }
 
-    /// Who waits of this priority and of higher ones, in no particular order.
+    /// The tenants of this priority and of higher ones that wait, in no particular order.
     pub(super) fn waiting_from(&self, priority: u8) -> impl Iterator<Item = TenantIx> + Clone {
         let classes = self.0.iter();
         let classes = classes.take_while(move |class| class.priority >= priority);
         classes.flat_map(|class| class.waiting())
     }
 
-    /// The least room of those who asked lately and have little waiting, of any class.
+    /// The least room of the tenants of any class that asked lately and have little waiting.
     #[inline]
     pub(super) fn least_modest(&self) -> Nanos {
         let classes = self.0.iter().map(|class| class.modest.least());
@@ -154,32 +154,32 @@ impl Class {
         self.limits.first_key().unwrap_or(NEVER)
     }
 
-    /// Half of the least room of those who wait.
+    /// Half of the least room of the tenants that wait.
     pub(super) fn room(&self) -> Nanos {
         self.rooms.first_key().unwrap_or(NEVER)
     }
 
-    /// The least finish tag of those who wait.
+    /// The least finish tag of the tenants that wait.
     pub(super) fn least_finish(&self) -> Nanos {
         self.finishes.first_key().unwrap_or(NEVER)
     }
 
-    /// Those who wait, in no particular order.
+    /// The tenants that wait, in no particular order.
     pub(super) fn waiting(&self) -> impl Iterator<Item = TenantIx> + Clone {
         self.finishes.iter().map(|(_, tenant)| tenant)
     }
 
-    /// The virtual time is `time`, if it was less.
+    /// Sets the virtual time to `time`, if it was less.
     pub(super) fn pass(&mut self, time: Nanos) {
         self.time = self.time.max(time);
     }
 
-    /// The virtual time, if it is another one than at the last call.
+    /// The virtual time, if it has changed since the last call.
     pub(super) fn take_time(&mut self) -> Option<Nanos> {
         (self.told.replace(self.time) != Some(self.time)).then_some(self.time)
     }
 
-    /// Puts a tenant where it belongs by its finish tag, and by its room while it waits.
+    /// Ranks a tenant by its finish tag, and by its room while it waits.
     pub(super) fn rank(&mut self, tenant: TenantIx, of: &Tenant) {
         if of.work > 0 {
             let room = of.room.min(PATIENT);
@@ -197,15 +197,15 @@ impl Class {
         }
     }
 
-    /// A tenant has asked, when it was noted. One that is known keeps its time, which is looked at when
-    /// that is long ago: so not each query moves it.
+    /// Remembers that a tenant has asked. A tenant that is known keeps its recorded time, which is checked when it is
+    /// old, so that not every query moves the entry.
     pub(super) fn remember(&mut self, tenant: TenantIx, of: &Tenant) {
         if of.room < NEVER && self.recent.key(tenant).is_none() {
             self.recent.set(tenant, of.noted);
         }
     }
 
-    /// Decides again whether little waits of a tenant that asked lately.
+    /// Decides again whether a tenant that asked lately has little waiting.
     pub(super) fn judge(&mut self, tenant: TenantIx, of: &Tenant, slots: Nanos) {
         match self.recent.key(tenant).is_some() && of.work <= of.little(slots) {
             true => self.modest.set(tenant, of.room / TAKEN),
@@ -213,7 +213,7 @@ impl Class {
         }
     }
 
-    /// Forgets those who have not asked lately.
+    /// Forgets the tenants that have not asked lately.
     pub(super) fn forget(&mut self, now: Nanos, tenants: &IndexVec<TenantIx, Option<Box<Tenant>>>) {
         while let Some((at, tenant)) = self.recent.first()
             && now.saturating_sub(at) > MEMORY
@@ -229,7 +229,7 @@ impl Class {
         }
     }
 
-    /// The next of those who are kept back without having had more than their share; it is not any more.
+    /// The next tenant that is held back without having had more than its share. It is then no longer held back.
     pub(super) fn next_released(&mut self) -> Option<TenantIx> {
         let (finish, tenant) = self.kept_back.first()?;
         let is_over = finish.max(self.time) <= self.limit();
@@ -239,7 +239,7 @@ impl Class {
         })
     }
 
-    /// A tenant is of this class no more; tells whether it was kept back.
+    /// Removes a tenant from this class. Returns whether it was held back.
     pub(super) fn quit(&mut self, tenant: TenantIx) -> bool {
         self.members -= 1;
         self.finishes.remove(tenant);

@@ -1,5 +1,5 @@
-//! The sums and minima that are kept, compared with those that are found by looking at everybody, over
-//! random histories; and how many entries are looked at for an event.
+//! Over random histories, compares the stored sums and minima with those that are found by looking at every tenant.
+//! Also tests how many entries are looked at for an event.
 
 mod everybody;
 
@@ -21,7 +21,7 @@ enum Step {
         weight: f32,
     },
     Leave(u32),
-    /// What waits of a queue is another amount.
+    /// The waiting work of a queue changes.
     Count(u32, Nanos),
     Note(u32, Nanos),
     Charge(u32, Nanos),
@@ -64,15 +64,15 @@ fn spec(queue: u32, priority: u8, weight: f32) -> QueueSpec {
     }
 }
 
-/// The shares, and the same by looking at everybody.
+/// The shares, and the reference that looks at every tenant.
 struct CheckedShares {
     kept: Shares,
     found: ReferenceShares,
-    /// What is known of the queues that are there, and what waits of each.
+    /// The specification and the waiting work of each queue.
     queues: Vec<Option<(QueueSpec, Nanos)>>,
     now: Nanos,
     slots: u32,
-    /// A copy of the backlogs by the news.
+    /// A copy of the backlogs that is made from the news.
     copy: BacklogCopy,
 }
 
@@ -132,7 +132,7 @@ impl CheckedShares {
     }
 
     fn enter(&mut self, queue: u32, priority: u8, weight: f32) {
-        // All queues of a tenant have the same priority and weight once they were told.
+        // All queues of a tenant have the same priority and weight once they are told.
         let both = (queue / 2 * 2)..(queue / 2 * 2 + 2);
         let known = |it: &u32| *it == queue || self.queues[*it as usize].is_some();
         let told: Vec<u32> = both.filter(known).collect();
@@ -182,14 +182,14 @@ impl CheckedShares {
             self.kept.keeps_back(spec.tenant, self.slots),
             self.found.keeps_back(spec.tenant, self.slots)
         );
-        // More than the queue allows is as good as any number.
+        // Any number of rows above the queue's maximum is equivalent.
         let kept = self.kept.most_rows(self.now, spec, self.slots);
         let found = self.found.most_rows(self.now, spec, self.slots);
         prop_assert_eq!(kept.min(spec.max_rows), found.min(spec.max_rows));
         Ok(())
     }
 
-    /// Everything that is seen from outside, in any order.
+    /// Everything that is visible from outside, in any order.
     fn compare(&mut self) -> Result<(), TestCaseError> {
         prop_assert_eq!(self.kept.work(), self.found.work());
         let mut kept: Vec<QueueIx> = std::iter::from_fn(|| self.kept.next_due()).collect();
@@ -226,13 +226,13 @@ proptest! {
     }
 }
 
-/// Among how many tenants a query is looked at.
+/// The numbers of tenants among which a query is tested.
 const SIZES: [u32; 4] = [1, 100, 1_000, 10_000];
 
-/// Most entries that are looked at for a query among ten thousand tenants, and most news of it.
+/// The most entries that are looked at for a query among ten thousand tenants, and the most news of it.
 const MOST: (u64, usize) = (100, 3);
 
-/// So many tenants on a pool of one slot.
+/// This many tenants on a pool of one slot.
 fn crowd(tenants: u32) -> Shares {
     let mut shares = Shares::default();
     for tenant in 0..tenants {
@@ -242,7 +242,8 @@ fn crowd(tenants: u32) -> Shares {
     shares
 }
 
-/// A query comes, is placed, starts after what waits besides and ends: entries looked at, and news.
+/// A query comes, is placed, starts after the other waiting work, and ends. Returns the entries that were looked at,
+/// and the news.
 fn query(shares: &mut Shares, now: Nanos, tenant: u32, room: Nanos) -> (u64, usize) {
     looks::take();
     let mut news = 0;

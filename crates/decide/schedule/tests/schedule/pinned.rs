@@ -1,10 +1,10 @@
 //! Small experiments with `sextant` whose figures are pinned exactly.
 //!
-//! The workloads and the run times are made by integer arithmetic, so that they are the same on every
-//! machine. Whatever changes what `sextant` does changes a figure: a condition, a coefficient, the order of
-//! equal candidates, a timer. Where one changes, find out why, and whether goodput, fairness and idle time
-//! are better for it (`cargo bench -p sextant-controller`, the simulator's experiments), before the number
-//! is renewed: the tests print what they got as it has to stand here.
+//! Integer arithmetic makes the workloads and the run times, so that they are the same on every machine. Any change in
+//! what `sextant` does changes a figure: a condition, a coefficient, the order of equal candidates, a timer. If a
+//! figure changes, find out why, and whether goodput, fairness and idle time are better for it (`cargo bench -p
+//! sextant-controller`, the simulator's experiments), before the number is renewed. The tests print the new value in
+//! the form that it must have here.
 
 mod trial;
 

@@ -1,4 +1,4 @@
-//! Batches that are no larger than a plan has them.
+//! Batches are no larger than a plan allows.
 
 use sextant_baselines::Policy;
 use sextant_schedule::{NEVER, PoolIx, QueueSpec, Request};

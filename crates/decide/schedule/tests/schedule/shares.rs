@@ -1,4 +1,4 @@
-//! What several tenants get of devices that cannot serve all.
+//! The share of each tenant of devices that cannot serve all.
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
@@ -14,7 +14,7 @@ use sextant_types::index::{DeviceIx, QueueIx, TenantIx};
 const MS: Nanos = 1_000_000;
 const SECOND: Nanos = 1000 * MS;
 
-/// What a tenant asks: so many queries a second, each with this much time.
+/// The requests of a tenant: this many queries a second, each with this much time.
 #[derive(Debug, Clone, Copy)]
 struct Load {
     rate: f64,
@@ -36,7 +36,7 @@ struct TenantTally {
 /// A batch under way: of which queue, its run time, and its requests' deadlines.
 type InFlightBatch = (BatchId, u32, Nanos, Vec<Nanos>);
 
-/// Devices of one slot each on a clock of their own, and who asks what.
+/// Devices of one slot each on a clock of their own, and the tenants' requests.
 struct Bench {
     scheduler: Box<dyn Scheduler<(u32, Nanos)>>,
     ends: BinaryHeap<Reverse<(Nanos, u64)>>,

@@ -187,7 +187,7 @@ fn a_load_has_to_be_in_time_with_all_rows_of_the_query() {
                     dominated,
                     ..one(cold)
                 };
-                // What is not loaded has no queue to wait in.
+                // A variant that is not loaded has no queue in which to wait.
                 decide(vec![entry], &three_rows(latency_ms), 50.0)
             };
             assert_eq!(

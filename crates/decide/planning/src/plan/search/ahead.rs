@@ -1,15 +1,15 @@
-//! What lies ahead of a start of a plan, in predictions alone.
+//! What lies ahead of a partial plan, by predictions alone.
 
 use super::descent::{RISE, Search};
 use crate::whole::NONE;
 
-/// Most predictions to tell whether a start can be gone on from; where they do not suffice it is tried.
+/// The most predictions to determine whether a partial plan can be continued. If they do not suffice, it is tried.
 const MOST_PREDICTIONS: usize = 400;
 
 // === impl Search ===
 
 impl Search<'_> {
-    /// The price with a way; `None` where that is more than may be reached.
+    /// The price with a way; `None` if that exceeds the limit.
     pub(super) fn reached(&mut self, step: usize, at: usize, price: f64) -> Option<f64> {
         let price = price + self.ways[step].list[at].price;
         let whole = price + self.rest[step + 1];
@@ -20,8 +20,8 @@ impl Search<'_> {
         Some(price)
     }
 
-    /// Decides a step in predictions; false, and nothing decided, where the whole cannot be accurate or too many queries
-    /// would miss.
+    /// Decides a step in predictions. Returns `false`, with nothing decided, if the whole pipeline cannot be accurate
+    /// enough or too many queries would miss.
     pub(super) fn decide(&mut self, step: usize, at: usize) -> bool {
         let way = &self.ways[step].list[at];
         if !self.is_accurate_with(step, way.accuracy) {
@@ -37,7 +37,7 @@ impl Search<'_> {
         true
     }
 
-    /// Whether there is a way through the steps from this one on that is predicted to do.
+    /// Whether the steps from this one on have a way that is predicted to meet the target.
     pub(super) fn may_go_on(&mut self, step: usize, price: f64) -> bool {
         self.reaches(step, price, self.predictions + MOST_PREDICTIONS)
     }
@@ -61,7 +61,7 @@ impl Search<'_> {
         false
     }
 
-    /// The least price at which the steps from this one on are predicted to do, of what may be reached.
+    /// The least price, within the limit, at which the steps from this one on are predicted to meet the target.
     fn cheapest(&mut self, step: usize, price: f64) -> Option<f64> {
         if step == self.ways.len() {
             self.limit = price - NONE;
@@ -83,8 +83,8 @@ impl Search<'_> {
         cheapest
     }
 
-    /// The least price at which the steps from one on are predicted to do where those before take their least, as far as
-    /// it is at most `known`; `None` where that took too long.
+    /// The least price, at most `known`, at which the steps from `step` on are predicted to meet the target if those
+    /// before take their least time; `None` if that took too long.
     pub(super) fn rest_from(&mut self, step: usize, known: f64) -> Option<f64> {
         let before = self.ways[..step].iter();
         let least: Vec<i16> = before.map(|ways| ways.least_run(&self.predictor)).collect();

@@ -1,4 +1,4 @@
-//! The search in depth over all steps.
+//! The depth-first search over all steps.
 
 use super::{
     predict::{NOTHING, Predictor},
@@ -13,10 +13,11 @@ use crate::{
     whole::{CoVisits, NONE},
 };
 
-/// How much the price that may be reached rises from one round to the next.
+/// The factor by which the price limit rises from one round to the next.
 pub(super) const RISE: f64 = 1.05;
 
-/// What is searched for one after the other: with caution until there is a plan, then with ever less trust in predictions.
+/// The stages of the search, one after the other: with caution until there is a plan, then with less and less trust in
+/// predictions.
 const STAGES: [Stage; 6] = [
     Stage::new(2, 1, false),
     Stage::new(NOTHING, 1, false),
@@ -26,43 +27,44 @@ const STAGES: [Stage; 6] = [
     Stage::new(NOTHING, 4, true),
 ];
 
-/// How many times as much may be spent until the second stage has ended.
+/// The factor by which more may be spent until the second stage has ended.
 const MORE: u64 = 3;
 
-/// How much predictions are trusted.
+/// How far predictions are trusted.
 #[derive(Clone, Copy)]
 pub(super) struct Stage {
     /// Of two waits the shorter one counts by a half to the power of this.
     shift: u32,
-    /// How many times as many misses may be predicted as are allowed.
+    /// The ratio of predicted misses that are accepted to the allowed ones.
     pub(super) times: usize,
-    /// Whether all largest batches of a step are gone on from, or those alone that seem best after it.
+    /// Whether the search continues from all largest batches of a step, or only from those that seem best after it.
     all_batches: bool,
 }
 
-/// A search under way.
+/// A search in progress.
 pub(super) struct Search<'a> {
     pub(super) walk: Walk<'a>,
     pub(super) predictor: Predictor,
     /// Which steps queries visit together.
     together: CoVisits,
-    /// By step: what may run it.
+    /// By step: the ways to run it.
     pub(super) ways: Vec<Ways>,
     /// By step: the least price of this and all later ones.
     pub(super) rest: Vec<f64>,
     /// By step: the highest accuracy of its choices.
     pub(super) best_accuracy: Vec<f64>,
-    /// By step: the accuracy of what is decided, else the highest.
+    /// By step: the accuracy of the decided way, or else the highest.
     pub(super) accuracy: Vec<f64>,
     pub(super) stage: Stage,
-    /// Whether what may be reached rises from little although a plan is known, since that may be far too dear.
+    /// Whether the price limit rises from a low value although a plan is known, because that plan may be far too
+    /// expensive.
     rises: bool,
     pub(super) predictions: usize,
-    /// What may be reached now, and the least that was beyond it.
+    /// The current price limit. `beyond` has the least price that exceeded it.
     pub(super) limit: f64,
     pub(super) beyond: f64,
     start: Vec<StepPlan>,
-    /// The cheapest plan that was found, and its price.
+    /// The cheapest plan that was found, with its price.
     pub best: Option<(f64, Plan)>,
 }
 
@@ -81,7 +83,7 @@ impl Stage {
 // === impl Search ===
 
 impl<'a> Search<'a> {
-    /// `None` where the whole cannot be accurate enough, or a step cannot be done at any price.
+    /// Returns `None` if the whole pipeline cannot be accurate enough, or a step cannot be done at any price.
     pub fn new(problem: Problem<'a>, together: CoVisits, most_rows: u64) -> Option<Self> {
         let best = problem.graph.steps().iter().map(|step| {
             let accuracies = step.choices.iter().map(|choice| choice.accuracy);
@@ -116,13 +118,13 @@ impl<'a> Search<'a> {
         Some(search)
     }
 
-    /// What was spent, in rows.
+    /// The effort spent, in rows.
     pub fn spent(&self) -> u64 {
         self.walk.spent
     }
 
-    /// Whether the whole can be accurate enough where a step has this accuracy, and the others that of what is decided or
-    /// their best.
+    /// Whether the whole pipeline can be accurate enough if a step has this accuracy and the others have that of the
+    /// decided ways or their best.
     pub(super) fn is_accurate_with(&self, step: usize, accuracy: f64) -> bool {
         let reached = self.together.accuracy(|at| match at == step {
             true => accuracy,
@@ -131,7 +133,8 @@ impl<'a> Search<'a> {
         reached >= self.walk.problem.min_accuracy - NONE
     }
 
-    /// Puts those queries first that wait longest for what is cheapest: predictions of too many misses end early.
+    /// Puts the queries first that wait longest with the cheapest ways, so that predictions with too many misses end
+    /// early.
     fn reorder(&mut self) {
         let mut waits = vec![0i64; self.walk.missed.len()];
         for ways in &self.ways {
@@ -147,7 +150,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Searches stage by stage; tells whether the first two came to their ends with a plan.
+    /// Searches stage by stage. Returns whether the first two stages came to their ends with a plan.
     pub fn stages(&mut self) -> bool {
         let mut complete = false;
         for (at, stage) in STAGES.into_iter().enumerate() {
@@ -169,7 +172,8 @@ impl<'a> Search<'a> {
         self.predictor.shift = stage.shift;
     }
 
-    /// Plans two steps at a time anew, all others as they are, until that saves nothing or as much as before was spent.
+    /// Plans two steps at a time anew, with all others unchanged, until that saves nothing or has spent as much as was
+    /// spent before.
     pub fn improve(&mut self, plan: Plan) {
         let graph = self.walk.problem.graph;
         self.best = Some((plan.cost(graph), plan));
@@ -192,7 +196,7 @@ impl<'a> Search<'a> {
         self.best.as_ref().map(|(cost, _)| *cost)
     }
 
-    /// Plans two steps anew.
+    /// Plans two steps anew, with all others unchanged.
     fn exchange(&mut self, free: [usize; 2]) {
         let Some((_, plan)) = self.best.clone() else {
             return;
@@ -213,8 +217,8 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Searches what is cheaper than the best plan, from the last step back and then over all; false where that took too
-    /// long.
+    /// Searches for plans that are cheaper than the best one, first from the last step back and then over all steps.
+    /// Returns `false` if that took too long.
     fn run(&mut self) -> bool {
         let known = self.cost().map_or(f64::INFINITY, |cost| cost - NONE);
         let floors: Vec<f64> = self.ways.iter().map(Ways::floor).collect();
@@ -231,7 +235,8 @@ impl<'a> Search<'a> {
         self.whole(known)
     }
 
-    /// Raises what may be reached until a plan is found or a known one is reached; false where that took too long.
+    /// Raises the price limit until a plan is found or the price of a known one is reached. Returns `false` if that
+    /// took too long.
     fn whole(&mut self, known: f64) -> bool {
         let mut limit = match known.is_finite() && !self.rises {
             true => known,
@@ -250,7 +255,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Finds the ways of the steps from one on that may be reached, and what the next would bring.
+    /// Finds the ways of the steps from `first` on within the price limit, and the price of the next ones.
     pub(super) fn extend(&mut self, first: usize) {
         let floors: f64 = self.ways[first..].iter().map(Ways::floor).sum();
         self.beyond = f64::INFINITY;
@@ -261,7 +266,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Tries all ways to go on from the start; false where that took too long.
+    /// Tries all ways to continue the partial plan. Returns `false` if that took too long.
     fn descend(&mut self, price: f64) -> bool {
         let step = self.start.len();
         if step == self.ways.len() {
@@ -292,7 +297,7 @@ impl<'a> Search<'a> {
         true
     }
 
-    /// Goes on from a way with each of its batches, as it does in truth.
+    /// Continues from a way with each of its batches, by their real trials.
     fn go_on(&mut self, step: usize, at: usize, price: f64, items: &[Item]) -> bool {
         let run = self.ways[step].list[at].run;
         for (plan, trial) in self.tried(step, at, items) {
@@ -309,8 +314,8 @@ impl<'a> Search<'a> {
         true
     }
 
-    /// The largest batches with which a way does, the quickest first. Those that another betters in misses and in the sum
-    /// of times are left out, but where all are asked for.
+    /// The largest batches with which a way meets the target, the quickest first. Batches that another one betters in
+    /// misses and in the sum of times are left out, unless all are asked for.
     fn tried(&mut self, step: usize, at: usize, items: &[Item]) -> Vec<(StepPlan, Trial)> {
         let way = &self.ways[step].list[at];
         let all = self.stage.all_batches;
@@ -338,7 +343,7 @@ impl<'a> Search<'a> {
         tried
     }
 
-    /// A plan is found: what is dearer need not be looked at.
+    /// A plan is found, so more expensive ones need not be considered.
     fn complete(&mut self, price: f64) {
         let steps = self.start.clone();
         self.best = Some((price, Plan { steps }));
@@ -346,7 +351,7 @@ impl<'a> Search<'a> {
     }
 }
 
-/// Of each entry and all later ones, and 0 behind them.
+/// The sum of each entry and all later ones, followed by 0.
 fn sums(of: &[f64]) -> Vec<f64> {
     let mut rest = vec![0.0];
     for price in of.iter().rev() {

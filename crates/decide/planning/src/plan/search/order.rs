@@ -1,5 +1,5 @@
-//! The order in which steps are decided: of those that may come next the one that costs most, so that what cannot be
-//! shows early.
+//! The order in which steps are decided: of the steps that may come next, the one that costs most, so that infeasible
+//! plans are detected early.
 
 use super::super::work::Work;
 use crate::{
@@ -12,14 +12,14 @@ use crate::{
 pub(in crate::plan) struct Ordered {
     graph: Graph,
     routes: Routes,
-    /// By position: the step there.
+    /// By position: the step at that position.
     pub steps: Vec<usize>,
 }
 
 // === impl Ordered ===
 
 impl Ordered {
-    /// By what the work of each step costs at least.
+    /// Orders by the least cost of each step's work.
     pub fn new(problem: &Problem<'_>) -> Self {
         let steps = order(problem);
         Self {
@@ -29,7 +29,7 @@ impl Ordered {
         }
     }
 
-    /// The problem in this order.
+    /// The problem with its steps in this order.
     pub fn problem<'a>(&'a self, problem: &Problem<'a>) -> Problem<'a> {
         Problem {
             graph: &self.graph,
@@ -41,7 +41,7 @@ impl Ordered {
         }
     }
 
-    /// A plan in this order.
+    /// A plan with its steps in this order.
     pub fn reordered(&self, plan: &Plan) -> Plan {
         let steps = self.steps.iter().map(|step| plan.steps[*step].clone());
         Plan {

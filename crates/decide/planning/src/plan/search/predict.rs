@@ -1,10 +1,11 @@
-//! What would come of ways of several steps together, by what each alone makes queries wait.
+//! Predicts the combined effect of ways of several steps, from the waits that each causes alone.
 //!
-//! Run times add up along a query's way. Of its waits the longest counts: a step that is slow hands on what came at once no
-//! faster than the next one that is quicker can take it. Of queues in a row with constant run times that is exact
-//! (Friedman, Reduction methods for tandem queuing systems, Operations Research 13, 1965); batches make it a guess.
+//! Run times add up along a query's path. Of its waits the longest counts: after a slow step, rows that arrived
+//! together come out no faster than the next, quicker step can take them. For queues in series with constant run times
+//! this is exact (Friedman, Reduction methods for tandem queuing systems, Operations Research 13, 1965). Batches make
+//! it an approximation.
 //!
-//! Times are parts of the target, so that eight queries are added and compared at once.
+//! Times are in parts of the target, so that eight queries are added and compared at once.
 
 use crate::{
     Nanos,
@@ -14,41 +15,41 @@ use crate::{
 /// Parts of the target.
 const PARTS: u64 = 8192;
 
-/// Queries whose misses are counted in 16 bits at a time.
+/// The number of queries whose misses are counted in 16 bits at a time.
 const CHUNK: usize = 128;
 
-/// Queries that are predicted in the time in which a row is served.
+/// The number of queries that are predicted in the time in which one row is simulated.
 const PER_ROW: usize = 64;
 
-/// A [`Predictor::shift`] with which nothing of a number is left.
+/// A [`Predictor::shift`] with which nothing of a number remains.
 pub(super) const NOTHING: u32 = 15;
 
-/// See the module. Queries have positions, by which all that has an entry for each is ordered.
+/// Predicts misses; see the module. Queries have positions, which order everything that has an entry for each query.
 pub(super) struct Predictor {
-    /// A part, ns.
+    /// The length of a part, ns.
     part: Nanos,
     /// By query: its position.
     positions: Vec<u32>,
     steps: Vec<Step>,
-    /// By step: when it has ended.
+    /// By step: when it has ended for each query.
     ends: Vec<Times>,
-    /// By number of steps that are decided: 1 for a query that misses the target, else 0.
+    /// By number of decided steps: 1 for a query that misses the target, else 0.
     missed: Vec<Vec<i16>>,
     ready: Times,
-    /// Of two waits the longer counts, and of the shorter one a half to the power of this.
+    /// Of two waits the longer counts, and the shorter one counts by a half to the power of this.
     pub shift: u32,
 }
 
-/// A step.
+/// A step, for the predictor.
 struct Step {
     after: Vec<usize>,
-    /// Until when after a query's arrival it must have ended.
+    /// By when after a query's arrival it must have ended.
     due: Vec<i16>,
     /// -1 for a query that visits it, else 0.
     visits: Vec<i16>,
 }
 
-/// Since each query's arrival; 0 where a step is not visited.
+/// Times since each query's arrival; 0 if a step is not visited.
 #[derive(Clone)]
 struct Times {
     runs: Vec<i16>,
@@ -58,7 +59,7 @@ struct Times {
 // === impl Predictor ===
 
 impl Predictor {
-    /// For the queries of a sample, in the order of their arrivals.
+    /// Makes a predictor for the queries of a sample, in the order of their arrivals.
     pub fn new(problem: &Problem<'_>, walk: &Walk<'_>) -> Self {
         let queries = problem.load.arrivals.len();
         let part = problem.target.div_ceil(PARTS).max(1);
@@ -80,7 +81,7 @@ impl Predictor {
         }
     }
 
-    /// A time in parts of the target.
+    /// Converts a time to parts of the target.
     pub fn parts(&self, time: Nanos) -> i16 {
         parts(time, self.part)
     }
@@ -90,12 +91,12 @@ impl Predictor {
         self.positions[query as usize] as usize
     }
 
-    /// Rows that are served in the time of a prediction.
+    /// The number of rows that are simulated in the time of a prediction.
     pub fn rows(&self) -> u64 {
         (self.positions.len() / PER_ROW) as u64
     }
 
-    /// Takes another order of queries; nothing must be decided yet.
+    /// Changes the order of queries. Nothing may be decided yet.
     pub fn reorder(&mut self, order: &[u32]) {
         for (position, query) in order.iter().enumerate() {
             self.positions[*query as usize] = position as u32;
@@ -107,7 +108,7 @@ impl Predictor {
         }
     }
 
-    /// Decides the first steps so that each takes its run time alone.
+    /// Decides the first steps so that each takes only its run time.
     pub fn lead(&mut self, runs: &[i16]) {
         for (step, run) in runs.iter().enumerate() {
             self.begin(step);
@@ -121,7 +122,7 @@ impl Predictor {
         self.missed[runs.len()].fill(0);
     }
 
-    /// Decides a step as it was walked last.
+    /// Decides a step as it was last tried.
     pub fn set(&mut self, step: usize, run: i16, walk: &Walk<'_>) {
         self.begin(step);
         let to = &mut self.ends[step];
@@ -139,8 +140,8 @@ impl Predictor {
         }
     }
 
-    /// Decides a step so that it takes a row `run` and queries so much longer. False where more than `most` queries miss the
-    /// target then; nothing is decided.
+    /// Decides a step in which a row takes `run` and queries take `waits` longer. Returns `false`, with nothing
+    /// decided, if more than `most` queries then miss the target.
     pub fn predict(&mut self, step: usize, run: i16, waits: &[i16], most: usize) -> bool {
         let of = &self.steps[step];
         if of.after.len() != 1 {
@@ -208,8 +209,8 @@ impl Step {
     }
 }
 
-/// Some queries through a step, from run times and waits until it to those until its end, and how many have missed the
-/// target.
+/// Takes some queries through a step, from the run times and waits until it to those until its end. Returns how many
+/// have missed the target.
 #[inline]
 fn chunk(
     (run, shift, own): (i16, u32, &[i16]),

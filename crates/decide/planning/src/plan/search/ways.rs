@@ -1,4 +1,4 @@
-//! What may run a step, and what each would do to queries if all steps before took their least.
+//! The ways to run a step, and their effect on queries if all steps before took their least time.
 
 use super::{super::work::Work, predict::Predictor};
 use crate::{
@@ -7,43 +7,43 @@ use crate::{
     plan::{Group, Problem, StepPlan, walk::Walk},
 };
 
-/// Most replicas of one choice that are tried.
+/// The most replicas of one choice that are tried.
 const MOST_REPLICAS: u32 = 100_000;
 
-/// How many times as many queries as may miss the target may do so in a step by itself, and how many more: where steps
-/// before it spread what comes in bursts fewer do.
+/// The number of queries that may miss the target in one step alone, as a multiple of the allowed misses and as an
+/// additional number. Steps before it spread bursts, so fewer will miss.
 const LOOSE: usize = 4;
 
-/// So many replicas of a choice.
+/// A number of replicas of a choice.
 pub(super) struct Way {
     choice: usize,
     replicas: u32,
     /// US dollars an hour.
     pub price: f64,
-    /// The choice's, 0 to 1.
+    /// The accuracy of the choice, 0 to 1.
     pub accuracy: f64,
-    /// Largest batches that do differently, the largest first.
+    /// Largest batches with different results, the largest first.
     pub batches: Vec<u32>,
     /// Run time of one row, in parts of the target.
     pub run: i16,
-    /// By query, as the predictor orders them: how much longer than that the step takes, with the best of the batches, in
-    /// parts of the target; 0 where it is not visited.
+    /// By query, in the predictor's order: by how much longer the step takes than `run`, with the best of the batches,
+    /// in parts of the target; 0 if the step is not visited.
     pub waits: Vec<i16>,
     waited: u64,
 }
 
-/// Those of a step that are known so far.
+/// The ways of a step that are known so far.
 pub(super) struct Ways {
     step: usize,
     sources: Vec<Source>,
     /// The least run time of a row, ns.
     least: Nanos,
     items: Vec<Item>,
-    /// By price, and those of one price by how long queries wait.
+    /// Sorted by price, and those of one price by how long queries wait.
     pub list: Vec<Way>,
 }
 
-/// A choice, and how many replicas of it come next.
+/// A choice, and its next number of replicas.
 #[derive(Clone)]
 struct Source {
     choice: usize,
@@ -57,7 +57,7 @@ struct Source {
 // === impl Way ===
 
 impl Way {
-    /// With a largest batch.
+    /// The plan of the step with a largest batch.
     pub fn plan(&self, batch: u32) -> StepPlan {
         StepPlan::of(self.choice, batch, self.replicas)
     }
@@ -66,7 +66,7 @@ impl Way {
 // === impl Ways ===
 
 impl Ways {
-    /// Of the choices that are accurate enough and that no other betters; none is known yet.
+    /// Starts with the choices that are accurate enough and that no other choice betters. No way is known yet.
     pub fn new(walk: &Walk<'_>, step: usize, is_accurate: impl Fn(f64) -> bool) -> Self {
         let choices = &walk.problem.graph.steps()[step].choices;
         let mut sources = sources(&walk.problem, step);
@@ -81,7 +81,7 @@ impl Ways {
         }
     }
 
-    /// One alone.
+    /// Makes a list of a single way.
     pub fn only(walk: &mut Walk<'_>, predictor: &Predictor, step: usize, group: Group) -> Self {
         let choice = &walk.problem.graph.steps()[step].choices[group.choice];
         let source = Source {
@@ -103,7 +103,7 @@ impl Ways {
         ways
     }
 
-    /// Finds the cheapest; `None` where there is none.
+    /// Finds the cheapest way; `None` if there is none.
     pub fn first(&mut self, walk: &mut Walk<'_>, predictor: &Predictor) -> Option<()> {
         while self.list.is_empty() {
             let at = self.next()?;
@@ -112,12 +112,12 @@ impl Ways {
         Some(())
     }
 
-    /// The price of the cheapest.
+    /// The price of the cheapest way.
     pub fn floor(&self) -> f64 {
         self.list[0].price
     }
 
-    /// How long queries wait for the cheapest.
+    /// How long queries wait with the cheapest way.
     pub fn cheapest(&self) -> &[i16] {
         &self.list[0].waits
     }
@@ -127,7 +127,7 @@ impl Ways {
         predictor.parts(self.least)
     }
 
-    /// Finds those of at most this price, as long as the effort lasts; the price of the next.
+    /// Finds the ways of at most this price, as long as the effort lasts. Returns the price of the next one.
     pub fn extend(&mut self, most: f64, walk: &mut Walk<'_>, predictor: &Predictor) -> f64 {
         let next = loop {
             let Some(at) = self.next() else {
@@ -144,7 +144,7 @@ impl Ways {
         next
     }
 
-    /// Takes another order of queries.
+    /// Changes the order of queries.
     pub fn reorder(&mut self, order: &[u32]) {
         for way in &mut self.list {
             let waits = order.iter().map(|query| way.waits[*query as usize]);
@@ -152,7 +152,7 @@ impl Ways {
         }
     }
 
-    /// The source whose next is cheapest.
+    /// The source whose next way is cheapest.
     fn next(&self) -> Option<usize> {
         let open = (0..self.sources.len()).filter(|at| {
             let source = &self.sources[*at];
@@ -169,8 +169,7 @@ impl Ways {
         self.add(&source, misses, walk, predictor);
     }
 
-    /// Tries the next of a source; it is known from now on where at most so many queries miss the target with one of the
-    /// batches.
+    /// Tries the next way of a source. It is kept if at most `misses` queries miss the target with one of the batches.
     fn add(&mut self, of: &Source, misses: usize, walk: &mut Walk<'_>, predictor: &Predictor) {
         let one = walk.problem.graph.steps()[self.step].choices[of.choice]
             .latency
@@ -245,7 +244,7 @@ fn sources(problem: &Problem<'_>, step: usize) -> Vec<Source> {
     sources.collect()
 }
 
-/// Whether another choice betters one in price, accuracy and all run times.
+/// Whether another choice betters the one at `at` in price, accuracy and all run times.
 fn is_bettered(choices: &[Choice], at: usize) -> bool {
     let betters = |a: &Choice, b: &Choice| {
         let mut rows = 1..=b.latency.measured_rows();

@@ -1,5 +1,5 @@
-//! Shares that are found by looking at every tenant at each event: what [`super::super::Shares`] keeps has to
-//! be the same.
+//! Shares that are found by looking at every tenant at each event. What [`super::super::Shares`] stores must be the
+//! same.
 
 use std::{cmp, collections::BTreeMap};
 
@@ -16,10 +16,10 @@ struct Tenant {
     finish: Nanos,
     work: Nanos,
     batch: Nanos,
-    /// The least time that its queries lately had beyond their own run.
+    /// The least time that its queries lately left beyond their own run.
     room: Nanos,
     noted: Nanos,
-    /// Whether candidates of it are kept back.
+    /// Whether its candidates are held back.
     kept_back: bool,
 }
 
@@ -30,7 +30,7 @@ struct Class {
     time: Nanos,
     /// The least tag beyond which a tenant has had its share.
     limit: Nanos,
-    /// Half of the least room of those who wait.
+    /// Half of the least room of the tenants that wait.
     room: Nanos,
 }
 
@@ -40,7 +40,7 @@ pub(super) struct ReferenceShares {
     tenants: BTreeMap<TenantIx, Tenant>,
     classes: BTreeMap<u8, Class>,
     work: Nanos,
-    /// Queues of tenants that are not kept back any more.
+    /// Queues of tenants that are no longer held back.
     due: Vec<QueueIx>,
 }
 
@@ -52,7 +52,7 @@ impl Tenant {
         self.finish.max(class.time)
     }
 
-    /// What others may take of its room; [`NEVER`] for one that has not asked lately.
+    /// The part of its room that others may take; [`NEVER`] for a tenant that has not asked lately.
     fn taken(&self, now: Nanos) -> Nanos {
         match now.saturating_sub(self.noted) <= MEMORY {
             true => self.room / TAKEN,
@@ -106,7 +106,7 @@ impl ReferenceShares {
         tenant.queues.push(queue);
     }
 
-    /// A queue has no seat on the pool any more; nothing of it is counted as waiting.
+    /// A queue no longer has a seat in the pool, and none of its work counts as waiting.
     pub fn leave(&mut self, queue: QueueIx, tenant: TenantIx) {
         let Some(of) = self.tenants.get_mut(&tenant) else {
             return;
@@ -120,12 +120,12 @@ impl ReferenceShares {
         }
     }
 
-    /// Device time that waits for the pool, times slots, ns.
+    /// Device time of the work that waits for the pool, times slots, ns.
     pub fn work(&self) -> Nanos {
         self.work
     }
 
-    /// Of what waits, a tenant's part that was `before` is `after`.
+    /// A part of a tenant's waiting work changes from `before` to `after`.
     pub fn count(&mut self, tenant: TenantIx, before: Nanos, after: Nanos) {
         let changed = |work: Nanos| work.saturating_sub(before).saturating_add(after);
         self.work = changed(self.work);
@@ -145,7 +145,7 @@ impl ReferenceShares {
         }
     }
 
-    /// A query has come which may take `room` beyond its own run.
+    /// A query has come that may take `room` beyond its own run.
     pub fn note(&mut self, now: Nanos, tenant: TenantIx, room: Nanos) {
         let Some(of) = self.tenants.get_mut(&tenant) else {
             return;
@@ -180,7 +180,7 @@ impl ReferenceShares {
         self.renew(priority);
     }
 
-    /// Finds out again who of a priority has had its share.
+    /// Determines again which tenants of a priority have had their share.
     fn renew(&mut self, priority: u8) {
         let Some(class) = self.classes.get_mut(&priority) else {
             return;
@@ -205,12 +205,12 @@ impl ReferenceShares {
         }
     }
 
-    /// A queue whose candidates need not be kept back any more.
+    /// A queue whose candidates need no longer be held back.
     pub fn next_due(&mut self) -> Option<QueueIx> {
         self.due.pop()
     }
 
-    /// Whether the candidates of a tenant are to be kept back on a pool of `slots` slots.
+    /// Whether the candidates of a tenant are held back on a pool of `slots` slots.
     pub fn keeps_back(&mut self, tenant: TenantIx, slots: u32) -> bool {
         self.tenants.len() > 1 && self.keeps_back_among(tenant, slots)
     }
@@ -228,7 +228,7 @@ impl ReferenceShares {
         kept_back
     }
 
-    /// Most rows of a tenant's next batch on a pool of `slots` slots, for the sake of others.
+    /// The most rows of a tenant's next batch on a pool of `slots` slots, for the sake of others.
     pub fn most_rows(&self, now: Nanos, spec: &QueueSpec, slots: u32) -> u32 {
         match self.tenants.len() > 1 {
             true => self.most_rows_among(now, spec, slots),
@@ -253,7 +253,7 @@ impl ReferenceShares {
         let rooms = others.filter_map(|(_, other)| {
             let room = other.taken(now);
             let most = room.saturating_mul(slots);
-            // Who floods the pool itself has no need of short batches.
+            // A tenant that floods the pool itself does not need short batches from others.
             (self.work > most && other.work <= most).then_some(room)
         });
         match rooms.min() {
@@ -262,7 +262,7 @@ impl ReferenceShares {
         }
     }
 
-    /// What waits, by tenant.
+    /// The backlogs, by tenant.
     pub fn backlogs(&self) -> impl Iterator<Item = Backlog> {
         self.tenants.iter().map(|(tenant, of)| Backlog {
             tenant: *tenant,

@@ -1,4 +1,4 @@
-//! A workload made by integer arithmetic alone, and the figures of what a scheduler makes of it.
+//! A workload made by integer arithmetic alone, and the figures that a scheduler gives for it.
 
 use std::collections::BTreeMap;
 
@@ -9,16 +9,15 @@ use sextant_schedule::{
 };
 use sextant_types::index::{DeviceIx, QueueIx};
 
-/// What one queue is asked.
+/// The requests of one queue.
 #[derive(Debug, Clone)]
 pub struct Stream {
     pub spec: QueueSpec,
-    /// Mean time between two requests, ns; they are three times as frequent in every fourth tenth of a
-    /// second.
+    /// Mean time between two requests, ns. They are three times as frequent in every fourth tenth of a second.
     pub gap: Nanos,
     /// Time to answer, ns; [`NEVER`] for none. A quarter of the requests have half as much more.
     pub target: Nanos,
-    /// Requests have 1 to so many rows.
+    /// Requests have 1 to this many rows.
     pub rows: u32,
 }
 
@@ -31,11 +30,11 @@ pub struct Trial {
     pub streams: Vec<Stream>,
     /// When the last request comes, ns.
     pub until: Nanos,
-    /// A device that is gone in the third fifth of the time, and a queue in the fourth.
+    /// Whether a device is gone in the third fifth of the time, and a queue in the fourth.
     pub changes: bool,
 }
 
-/// What came of it. Every batch that starts otherwise changes a sum.
+/// The figures. Every batch that starts differently changes a sum.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Figures {
     pub batches: u64,
@@ -82,7 +81,7 @@ pub fn play(trial: &Trial) -> String {
         play.arrive(stream);
         next[stream] = at + play.gap(stream);
     }
-    // What waits without a target is not waited for longer.
+    // Requests without a target that still wait are not waited for any longer.
     play.advance(trial.until + trial.until / 4);
     play.figures.to_string()
 }
@@ -202,7 +201,7 @@ impl Play {
         });
     }
 
-    /// Plays what comes before `at`, then goes there.
+    /// Plays the events before `at`, then goes to `at`.
     fn advance(&mut self, at: Nanos) {
         loop {
             let end = self.running.keys().next().copied();
