@@ -11,8 +11,9 @@ use sextant_types::{ApplicationId, VariantId, WorkerId};
 
 use crate::connection::unavailable;
 
-/// The fields of an instance, in the order in which scripts read them. At version 0 only some are
-/// present.
+/// The fields of an instance, in the order in which scripts read them; they are `None` if the
+/// instance does not exist. The last one is the end of the worker's lease, or in a snapshot the
+/// instance's name.
 pub type Fields = (
     Option<String>,
     Option<String>,
