@@ -6,7 +6,7 @@
 //! <folder>/objects               the blobs and files with sizes and digests, a JSON array on each line
 //! <folder>/blobs/ab/abcdef..     as in the store
 //! <folder>/files/<path>          as in the store
-//! <folder>/apart/<name>          a file whose path is below that of another, as `a/b` beside `a`; the list has its path
+//! <folder>/apart/<name>          a file below the path of another, as `a/b` beside `a`; the list has its path
 //! ```
 //!
 //! The registry is read in one snapshot, so its rows are consistent whatever is written meanwhile. Blobs never change,
