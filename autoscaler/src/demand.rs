@@ -1,4 +1,4 @@
-//! What is asked for, as it came in over time.
+//! The history of demand: what clients asked for over time.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -7,58 +7,58 @@ use sextant_picture::{Forecast, Need, StepLoad};
 use sextant_scaling::demand::{DemandSample, Load};
 use sextant_types::{Code, ErrorKind, TargetClass, WholeAccuracy};
 
-/// After how long without a query a need is forgotten altogether, ms.
+/// Time without a query after which a need is forgotten, ms.
 const FORGOTTEN_MS: u64 = 24 * 3_600_000;
 
-/// For how long a latency target is remembered, ms; up to twice as long.
+/// Time for which a latency target is remembered, ms. It may be remembered up to twice as long.
 const TARGETS_MS: u64 = 300_000;
 
 /// The strictest and the loosest latency target, ms.
 type Span = (f64, f64);
 
-/// All needs that were ever seen.
+/// All needs that were seen and are not forgotten.
 #[derive(Debug, Default)]
 pub(crate) struct NeedHistory {
     needs: BTreeMap<Need, NeedRecord>,
-    /// The record that was taken over last, and when.
+    /// The record that was observed last, and when.
     last: Option<(Arc<Demand>, u64)>,
 }
 
-/// What is known of a need.
+/// The history of one need.
 #[derive(Debug, Default)]
 struct NeedRecord {
     load: Load,
-    /// Of the last time in which any came.
+    /// Queries per row in the last window in which any came.
     queries_per_row: Option<f64>,
     targets: RecentTargets,
-    /// Of a step: the runs that a row is, of the last time in which any came.
+    /// For a step: runs per row in the last window in which any came.
     runs_per_row: f64,
-    /// Of a step: the latency targets of the whole.
+    /// For a step: the latency targets of the whole pipeline.
     whole: RecentTargets,
-    /// Of a step: the least accuracies that were asked of the whole, and what was told of it last.
+    /// For a step: the least accuracies that were demanded of the whole pipeline, and its last reported accuracy.
     least: RecentTargets,
     accuracy: Option<WholeAccuracy>,
 }
 
-/// The latency targets that were seen lately.
+/// The latency targets of recent queries.
 #[derive(Debug, Default)]
 struct RecentTargets {
-    /// Of this time, since when, ms, and of the one before.
+    /// The targets of the present period, its start in ms, and the targets of the period before.
     now: Option<Span>,
     since_ms: u64,
     before: Option<Span>,
 }
 
-/// What came of a need in a time.
+/// What came of a need in one window.
 #[derive(Debug, Clone, Default)]
 struct NeedTotals {
     rows: f64,
     queries: f64,
-    /// Of the rows, those of queries that more devices could have answered in time, and those queries.
+    /// Rows of the queries that more devices could have answered in time, and the number of these queries.
     bad: f64,
     bad_queries: f64,
     targets: Option<Span>,
-    /// Of a step.
+    /// Runs of a step.
     runs: f64,
     whole: Option<Span>,
     accuracy: Option<WholeAccuracy>,
@@ -67,8 +67,8 @@ struct NeedTotals {
 // === impl NeedHistory ===
 
 impl NeedHistory {
-    /// Takes over a record, each once. One that stays stands for the time in which nothing new came: a
-    /// store does not tell of what says the same.
+    /// Adds a record to the history, each record once. If the record does not change, nothing new came in the meantime:
+    /// the store does not announce a record that equals the last one.
     pub(crate) fn observe(&mut self, now_ms: u64, demand: Option<&Arc<Demand>>) {
         let Some(demand) = demand else { return };
         let window_ms = match &self.last {
@@ -92,8 +92,8 @@ impl NeedHistory {
             };
             let counted = all.entry(need).or_default();
             counted.targets = joined(counted.targets, row.latency_ms);
-            // Devices answer rows: a query of eight rows is as much work as eight of one, and one of a size that takes
-            // twice as long as two. One whose answer was kept is no work.
+            // Devices answer rows: a query of eight rows is as much work as eight queries of one row, and a query of a
+            // size that takes twice as long is as much work as two. A query with a cached answer is no work.
             let asked = row.offered.saturating_sub(row.kept);
             let rows = match row.sized_rows > 0.0 {
                 true => row.sized_rows,
@@ -141,8 +141,7 @@ impl NeedHistory {
             .retain(|_, known| now_ms.saturating_sub(known.load.last_ms()) < FORGOTTEN_MS);
     }
 
-    /// What is expected in the next `ahead_s` of everything that was asked for. What nobody has asked
-    /// for in `idle_ms` needs nothing.
+    /// Forecasts each need for the next `ahead_s` seconds. A need without a query in the last `idle_ms` has no load.
     pub(crate) fn forecast(&self, now_ms: u64, ahead_s: f64, idle_ms: u64) -> Vec<Forecast> {
         let each = self.needs.iter().map(|(need, known)| Forecast {
             need: need.clone(),
@@ -171,7 +170,7 @@ fn bad_of(row: &ApplicationDemand) -> u64 {
     row.late + refused.map(|(_, count)| count).sum::<u64>()
 }
 
-/// The one of two that asks for more.
+/// The stricter of two demands.
 fn stricter(one: Option<WholeAccuracy>, other: Option<&WholeAccuracy>) -> Option<WholeAccuracy> {
     match (one, other) {
         (Some(one), Some(other)) if one.least >= other.least => Some(one),
@@ -183,8 +182,8 @@ fn stricter(one: Option<WholeAccuracy>, other: Option<&WholeAccuracy>) -> Option
 // === impl NeedRecord ===
 
 impl NeedRecord {
-    /// What was asked of the accuracy of the whole lately, as far as what was measured last has it: queries that asked for
-    /// more are refused by now.
+    /// The accuracy that was demanded of the whole pipeline lately, but at most the accuracy that was measured last:
+    /// queries that demand more are refused.
     fn of_whole(&self) -> Option<WholeAccuracy> {
         let (_, least) = self.least.seen()?;
         let of = self.accuracy.as_ref()?;
@@ -217,7 +216,7 @@ fn joined(one: Option<Span>, other: Option<Span>) -> Option<Span> {
     }
 }
 
-/// From the strictest target of a class to what none of it reaches, ms.
+/// From the strictest target of a class to the next looser class, ms.
 fn of_class(class: TargetClass) -> Option<Span> {
     let strict = class.latency_ms()?;
     Some((strict, 2.0 * strict))

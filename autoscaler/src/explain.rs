@@ -1,4 +1,4 @@
-//! Why something was decided, in words and numbers that people can check.
+//! Explains decisions in words and numbers that people can check.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -75,7 +75,7 @@ pub(crate) fn inputs(
     inputs.take(MOST_DECISION_ROWS).collect()
 }
 
-/// Why there should be so many workers of a type, and what they are not planned for.
+/// Why a type should have its number of workers, and for what those workers are not planned.
 pub(crate) fn of_pool(
     picture: &Picture,
     decided: &ScalingDecision,
@@ -175,7 +175,7 @@ fn of_number(
     reason
 }
 
-/// Workers of other types that a plan has and another has not, in words.
+/// Workers of other types of which one plan has more than another, in words.
 fn beside(picture: &Picture, at: usize, planned: &Plan, other: &Plan) -> Option<String> {
     let each = planned.devices.iter().zip(&other.devices).enumerate();
     let differs = each.filter(|(kind, (planned, other))| *kind != at && planned != other);
@@ -186,7 +186,7 @@ fn beside(picture: &Picture, at: usize, planned: &Plan, other: &Plan) -> Option<
     (!named.is_empty()).then(|| named.join(", "))
 }
 
-/// What the fleet would cost otherwise, and why it is not so.
+/// What the fleet would cost with other plans, and why they were not chosen.
 pub(crate) fn other_pools(
     picture: &Picture,
     decided: &ScalingDecision,
@@ -258,7 +258,7 @@ pub(crate) fn other_pools(
                 device.most = device.least;
             }
         });
-        // That is what was planned.
+        // This is the chosen plan.
         if plan.devices == free.devices {
             continue;
         }
@@ -269,8 +269,8 @@ pub(crate) fn other_pools(
     all
 }
 
-/// A decision that stands, with the load of now in its reason, where the load is another by far. What is not planned for
-/// any more keeps the reason for which it was.
+/// The reason and inputs of a decision that still holds, computed from the present load, if the load differs much from
+/// that in the reason. A decision about something that is not planned for any more keeps its reason.
 pub(crate) fn refreshed(
     (picture, decided): (&Picture, &ScalingDecision),
     decision: &Decision,
@@ -306,7 +306,7 @@ pub(crate) fn refreshed(
     figures::is_another(before_rps, now_rps).then_some((reason, now))
 }
 
-/// Changes of the variants that are needed.
+/// Changes of the needed variants.
 pub(crate) fn of_variants(
     picture: &Picture,
     here: &Plan,
@@ -357,7 +357,7 @@ pub(crate) fn of_variants(
     changes.collect()
 }
 
-/// The most that a device answers with a variant, 1/s; 0 where it meets no need.
+/// The highest rate that a device answers with a variant, 1/s; 0 if the variant meets no need.
 fn speed(picture: &Picture, name: &VariantId) -> f64 {
     let choices = picture.problem.choices.iter();
     let of = choices.filter(|choice| picture.variants[&choice.variant].id == *name);
@@ -386,18 +386,18 @@ fn reason_of(picture: &Picture, here: &Plan, name: &VariantId, to: u32) -> Arc<s
     .into()
 }
 
-/// Rows a second that a plan has a variant answer, and the most that one of its devices could.
+/// Rows a second that a plan assigns to a variant, and the highest rate of one of its devices.
 fn served_by(picture: &Picture, here: &Plan, name: &VariantId) -> (f64, f64) {
     let served = picture.problem.choices.iter().zip(&here.served_rps);
     let own = served.filter(|(choice, _)| picture.variants[&choice.variant].id == *name);
-    // Of devices that answer nothing of it the rate says nothing.
+    // The rates of devices that answer nothing with the variant are irrelevant.
     let own = own.filter(|(_, served)| **served > 0.0);
     own.fold((0.0, 0.0f64), |(rps, most), (choice, served)| {
         (rps + served, most.max(choice.rps))
     })
 }
 
-/// Why a variant was planned for, by what is preferred of the first need that it may answer.
+/// Why a variant was planned for: the preference of the first need that it may answer.
 fn merit(picture: &Picture, name: &VariantId) -> &'static str {
     let mut choices = picture.problem.choices.iter();
     let own = choices.find(|choice| picture.variants[&choice.variant].id == *name);
@@ -409,7 +409,7 @@ fn merit(picture: &Picture, name: &VariantId) -> &'static str {
     }
 }
 
-/// The variants that could answer the same and were not taken.
+/// The variants that could answer the same queries and were not chosen.
 fn other_variants(picture: &Picture, name: &VariantId) -> Vec<Alternative> {
     let problem = &picture.problem;
     let price = |choice: &sextant_scaling::Choice| {
@@ -455,7 +455,7 @@ fn other_variants(picture: &Picture, name: &VariantId) -> Vec<Alternative> {
     .collect()
 }
 
-/// As many digits as anybody reads.
+/// Rounds to three decimals.
 fn rounded(value: f64) -> f64 {
     (value * 1000.0).round() / 1000.0
 }

@@ -1,15 +1,14 @@
-//! How many workers there should be, and what should be loaded on them.
+//! The role `autoscaler`: it decides how many workers there should be, and what should be loaded on them.
 //!
-//! Entry point: [`Service`]. It follows the metadata store: which variants are published, which workers
-//! are there and how busy, what is asked for. Once a second, and at once when variants or workers
-//! change, it decides what is desired ([`sextant_scaling`]; [`sextant_scaling::warm`] for
-//! what is kept warm before anyone asks) and writes it into the store as [`DesiredState`], with the reasons.
-//! The leading dispatcher loads and unloads by it. [`Provider`]s start and end workers by it. Of several
-//! autoscalers over the same store one acts: whoever has the [`Token`]. It also takes workers whose lease
-//! has ended out of everyone's sight.
+//! Entry point: [`Service`]. It follows the metadata store, which holds the published variants, the workers with their
+//! utilisation, and the demand. Once a second, and at once when variants or workers change, it decides the desired
+//! state ([`sextant_scaling`]; [`sextant_scaling::warm`] decides what is kept warm before anyone asks). It writes the
+//! result with its reasons into the store as [`DesiredState`]. The leading dispatcher loads and unloads variants
+//! accordingly. [`Provider`]s start and end workers accordingly. If several autoscalers use the same store, only the
+//! one that holds the [`Token`] acts. That one also removes workers whose lease has lapsed from the store.
 //!
-//! **Invariant:** sees variants, workers and counts of queries, never a query. What is desired is never
-//! taken for what is there: that workers say themselves.
+//! **Invariant:** the autoscaler sees variants, workers and counts of queries, never a query. It never takes the
+//! desired state for the actual state: the workers report that themselves.
 
 mod demand;
 mod explain;
@@ -31,48 +30,47 @@ use tokio::time::timeout;
 
 use crate::{machines::Machines, scaler::Scaler};
 
-/// Period, patience, budget and pools.
+/// Period, times, budget and pools.
 #[derive(Clone)]
 pub struct Config {
-    /// Time between two looks, ms; a change of the published variants or of the workers is seen at
-    /// once.
+    /// Time between two looks, ms. Changes of the published variants or of the workers are seen at once.
     pub period_ms: u64,
-    /// What is loaded, not desired and has answered nothing for so long may be unloaded, s.
+    /// Time without a query after which a loaded variant that is not desired may be unloaded, s.
     pub idle_unload_s: u64,
-    /// Share of each worker's memory that is filled before anyone asks, 0 to 1.
+    /// Share of each worker's memory that is filled with variants before anyone asks for them, 0 to 1.
     pub warm_memory_share: f64,
-    /// Who plans.
+    /// Which policy plans.
     pub policy: Policy,
-    /// How long workers stay that are not planned for any more, ms.
+    /// Time for which workers that are not planned for any more are kept, ms.
     pub hold_ms: u64,
-    /// What nobody has asked for in this time needs no worker, ms.
+    /// Time without a query after which a need requires no worker, ms.
     pub idle_ms: u64,
-    /// Longest that an application's first query after a pause may wait for a start and a load, s; `None`
-    /// where it may wait as long as that takes.
+    /// Longest time that an application's first query after a pause may wait for the start of a worker and a load, s;
+    /// `None` sets no limit.
     pub cold_start_s: Option<f64>,
-    /// Most that all workers may cost, US dollars an hour.
+    /// Highest cost of all workers, US dollars an hour.
     pub budget_per_hour_usd: Option<f64>,
-    /// How many times as long as where it was measured a variant is taken to run elsewhere.
+    /// Factor by which a variant is assumed to run longer on types of device on which it was not measured.
     pub estimate_factor: f64,
-    /// What messages cost a query on its way to a worker and back, ns.
+    /// Time that messages take for a query's way to a worker and back, ns.
     pub round_trip_ns: u64,
-    /// Workers that a provider starts and ends, by the type of their device. Workers of other types are
-    /// as many as there are.
+    /// Pools of workers that a provider starts and ends, by type of device. The number of workers of other types is not
+    /// changed.
     pub pools: BTreeMap<DeviceTypeName, PoolConfig>,
 }
 
-/// Workers that a provider starts and ends.
+/// A pool of workers that a provider starts and ends.
 #[derive(Clone)]
 pub struct PoolConfig {
-    /// Fewest.
+    /// Least number of workers.
     pub least: u32,
-    /// Most.
+    /// Largest number of workers.
     pub most: u32,
-    /// Longest time from being asked to end until being ended, ms.
+    /// Longest time from telling a worker to end until its end, ms.
     pub end_ms: u64,
-    /// What is known of the device before a worker of it was seen.
+    /// What is known of the device before a worker of the type was seen.
     pub facts: Option<Arc<DeviceType>>,
-    /// Who starts and ends them.
+    /// The provider that starts and ends the workers.
     pub provider: Arc<dyn Provider>,
 }
 
@@ -97,7 +95,7 @@ impl Default for Config {
 // === impl Config ===
 
 impl Config {
-    /// As far as the picture of the fleet depends on it.
+    /// The options on which the picture of the fleet depends.
     fn picture(&self) -> sextant_picture::Options {
         let pools = self.pools.iter();
         let pools = pools.map(|(name, pool)| (name.clone(), (pool.least, pool.most)));
@@ -128,7 +126,7 @@ pub struct Service {
     machines: Machines,
 }
 
-/// What the autoscaler shows of itself.
+/// The autoscaler's metrics.
 #[derive(Default)]
 struct Metrics {
     desired_variants: Gauge,
@@ -136,13 +134,12 @@ struct Metrics {
     write_failures: Counter,
 }
 
-/// A token, and the life of the store that was written into under it: who leads again shuts those
-/// before it out, and a store that came back empty is told again, be it that the view still has what
-/// was there.
+/// A token, and the life of the store in which the state was written with that token. A new leadership writes again to
+/// fence earlier ones. A store that restarted empty is written again, even if the view still has the old state.
 type WriteStamp = (u64, u64);
 
 impl Service {
-    /// An autoscaler over the workers that the store names, that acts alone.
+    /// An autoscaler over the workers in the store. It acts alone, without leadership.
     pub fn new(config: Config, metadata: Arc<dyn MetadataStore>) -> Self {
         let period = Duration::from_millis(config.period_ms);
         Self {
@@ -157,12 +154,12 @@ impl Service {
         }
     }
 
-    /// Acts only while there is a token, as [`sextant_fleet::Leadership`] gives it.
+    /// Makes it act only while it holds a token, as [`sextant_fleet::Leadership`] provides it.
     pub fn led_by(self, token: Token) -> Self {
         Self { token, ..self }
     }
 
-    /// Takes the time from a clock other than this machine's.
+    /// Takes the time from this clock instead of the machine's.
     pub fn timed_by(self, clock: Clock) -> Self {
         Self { clock, ..self }
     }
@@ -200,7 +197,7 @@ impl Service {
         loop {
             let lead = self.token.wait_for(Option::is_some).await.is_ok();
             if !lead {
-                // Nobody will give this process a token any more.
+                // The sender is gone: this process will not lead again.
                 return std::future::pending().await;
             }
             self.leases.wait();
@@ -235,7 +232,7 @@ impl Service {
         }
     }
 
-    /// Says what is desired where the store does not have it, or not from this leadership.
+    /// Writes the desired state if the store does not have it, or if this leadership has not written it.
     async fn write(&self, view: &View, desired: &DesiredState, written: &mut Option<WriteStamp>) {
         let now = (desired.token, view.life);
         let known = view.desired.as_ref();
@@ -263,12 +260,12 @@ impl Service {
             Err(error @ Error::Fenced { .. }) => {
                 tracing::warn!(%error, "what should be loaded was not taken");
             }
-            // The follower has said that the store is away; it is tried again at the next look.
+            // The follower has logged that the store is away. The write is tried again at the next look.
             Err(error) => tracing::debug!(%error, "what should be loaded was not taken"),
         }
     }
 
-    /// Has providers bring about what is desired of workers.
+    /// Orders from the providers the workers that are desired.
     async fn have_carried_out(&mut self, view: &View, desired: &DesiredState) {
         let pools = &self.config.pools;
         if pools.is_empty() {
@@ -281,8 +278,7 @@ impl Service {
         }
     }
 
-    /// Waits for a period, or until something changes: that is looked at soon, yet a burst of changes
-    /// only once.
+    /// Waits for a period or for a change. After a change it waits briefly, so that a burst of changes causes one look.
     async fn await_news(&self, follower: &mut Follower) {
         let period = Duration::from_millis(self.config.period_ms.max(10));
         drop(timeout(period, structure(follower)).await);

@@ -1,9 +1,9 @@
-//! Has providers start and end workers, until there are as many as are desired.
+//! Orders machines from providers until there are as many workers as are desired.
 //!
-//! A provider is asked what there is before anything is ordered, so who leads next finds what this one
-//! has begun and doubles nothing. A worker ends when no desired variant depends on it: its provider tells
-//! it to finish what it has (SIGTERM), and it leaves by itself. The machine of a worker that somebody has
-//! taken out does not count, and ends once the worker drains, so that nobody starts it again.
+//! The autoscaler asks a provider for its machines before it orders anything. So the next leader finds what this one
+//! has begun and does not order it twice. A worker may end if no desired variant depends on it: its provider tells it
+//! to finish its work (SIGTERM), and the worker ends by itself. The machine of a worker that somebody has taken out is
+//! not counted. It is ended when the worker drains, so that nothing starts the worker again.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -31,68 +31,68 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Longest wait after a provider has failed.
 const MOST_WAIT: Duration = Duration::from_secs(60);
 
-/// Most machines of a pool that are remembered.
+/// Largest number of machines of a pool that are remembered.
 const MOST_REMEMBERED: usize = 4096;
 
-/// What is done for each pool, and how it went.
+/// The errand of each pool, with its result.
 #[derive(Default)]
 pub(crate) struct Machines {
     pools: BTreeMap<DeviceTypeName, Errand>,
-    /// When this leadership began, ms.
+    /// When this leadership began, ms since the Unix epoch.
     begun_ms: u64,
 }
 
-/// What is under way for a pool.
+/// The state of the work for one pool.
 #[derive(Default)]
 struct Errand {
     running: Option<JoinHandle<Outcome>>,
     not_before: Option<Instant>,
     failures: u32,
-    /// Since when there are more than are desired, ms.
+    /// Since when there are more machines than desired, ms since the Unix epoch.
     surplus_since: Option<u64>,
-    /// Machines that the pool has had, the last ones: one that has ended may leave its worker's name in
-    /// the store until its lease has lapsed.
+    /// The last machines that the pool has had. A machine that has ended may leave its worker's name in the store until
+    /// the lease lapses.
     had: VecDeque<Machine>,
-    /// When their workers were announced last.
+    /// When the workers of these machines were last announced.
     presence: Presence<MachineId>,
-    /// Those without workers that the last look has told to end.
+    /// The machines without workers that the last look has told to end.
     told: BTreeSet<MachineId>,
 }
 
-/// How an errand ended.
+/// The result of an errand.
 struct Outcome {
     trouble: Option<String>,
     failed: bool,
-    /// Machines that there were.
+    /// The machines that existed.
     machines: Vec<Machine>,
-    /// Those without workers, which were told to end.
+    /// The machines without workers, which were told to end.
     told: BTreeSet<MachineId>,
 }
 
-/// What a pool should look like.
+/// The state that a pool should have.
 struct Order {
     pool: Pool,
     provider: Arc<dyn Provider>,
     desired: u32,
     /// Workers of the type that are up and stay.
     workers: Vec<Seat>,
-    /// Those that somebody has taken out, and whether they drain already.
+    /// Workers that somebody has taken out, and whether they already drain.
     leavers: Vec<(WorkerId, bool)>,
-    /// By desired variant: workers that stay on which it serves.
+    /// By desired variant: the number of workers that stay on which it serves.
     copies: BTreeMap<VariantIx, u32>,
     now_ms: u64,
     start_ms: u64,
-    /// Those that variants depend on may end, too.
+    /// Whether workers may end although variants depend on them.
     forced: bool,
-    /// Machines that the pool has had.
+    /// The machines that the pool has had.
     had: Vec<Machine>,
     presence: Presence<MachineId>,
-    /// Those that the last look has told to end.
+    /// The machines that the last look has told to end.
     told: BTreeSet<MachineId>,
 }
 
 impl Machines {
-    /// Forgets what held only while this process led: others have led since.
+    /// Forgets what was true only while this process led: other processes have led since.
     pub(crate) fn begin(&mut self, now_ms: u64) {
         self.begun_ms = now_ms;
         for errand in self.pools.values_mut() {
@@ -100,7 +100,7 @@ impl Machines {
         }
     }
 
-    /// Looks at all pools; returns troubles that came and went.
+    /// Looks at all pools. Returns problems that appeared and that ended.
     pub(crate) async fn look(
         &mut self,
         pools: &BTreeMap<DeviceTypeName, crate::PoolConfig>,
@@ -161,7 +161,7 @@ impl Machines {
     }
 }
 
-/// Compares what there is with what is desired, and has the difference started or ended.
+/// Compares the actual with the desired machines, and orders the provider to start or end the difference.
 async fn carry_out(order: Order) -> Outcome {
     match timeout(PATIENCE, order.run()).await {
         Ok(Ok(outcome)) => outcome,
@@ -181,7 +181,7 @@ fn described(error: &Error) -> String {
 // === impl Order ===
 
 impl Order {
-    /// Returns what is wrong though nothing failed, too.
+    /// Carries out the order. Also reports a problem if no call has failed.
     async fn run(&self) -> Result<Outcome, Error> {
         let machines = self.provider.list(&self.pool).await?;
         let live = machines.iter();
@@ -197,20 +197,20 @@ impl Order {
         let over = lost.iter().chain(&draining);
         let over: Vec<MachineId> = over.map(|machine| machine.id.clone()).collect();
         let refused = self.end_over(&over).await.err();
-        // Workers that somebody else runs count as well.
+        // Workers that the provider does not run count as well.
         let others = self.workers.iter().filter(|seat| {
             let mut all = machines.iter().chain(&self.had);
             !all.any(|machine| machine.runs(&seat.id))
         });
-        // A machine of which nobody says which worker it runs has one of these.
+        // If a machine's worker is unknown, one of these workers runs on it.
         let unnamed = machines.iter().filter(|it| it.worker.is_none()).count();
         let others = others.count().saturating_sub(unnamed);
         let desired = (self.desired as usize).saturating_sub(others);
-        // A start that failed halfway left a machine that does not run: to grow to as many starts it again.
+        // A start that failed halfway leaves a machine that does not run. Growing to the same number starts it again.
         let starts = there.iter().any(|it| it.state == State::Starting);
         if there.len() < desired || (starts && there.len() == desired) {
             tracing::debug!(pool = %self.pool.device_type, have = there.len(), desired, "starting workers");
-            // One that was told to end and stays would be taken for the one that is missing.
+            // The provider would count a machine that was told to end and stays as the missing machine.
             let stay = match refused.is_some() {
                 true => self.staying(&over).await?,
                 false => lost.iter().filter(|it| self.told.contains(&it.id)).count(),
@@ -231,7 +231,7 @@ impl Order {
         })
     }
 
-    /// Ends those that nobody waits for.
+    /// Ends machines that nothing waits for.
     async fn end_over(&self, over: &[MachineId]) -> Result<(), Error> {
         match over.is_empty() {
             true => Ok(()),
@@ -239,19 +239,19 @@ impl Order {
         }
     }
 
-    /// How many of these have not begun to end.
+    /// How many of these machines have not begun to end.
     async fn staying(&self, over: &[MachineId]) -> Result<usize, Error> {
         let machines = self.provider.list(&self.pool).await?;
         let stay = machines.iter().filter(|it| it.state != State::Ending);
         Ok(stay.filter(|it| over.contains(&it.id)).count())
     }
 
-    /// What is said of a machine without its worker.
+    /// The report about a machine without its worker.
     fn absence(&self, machine: &Machine) -> String {
         let (id, provider) = (&machine.id.0, self.provider.name());
         let absent_s = self.absent(machine) / 1000;
         let done = match self.told.contains(&machine.id) {
-            // Of a StatefulSet only the last pod ends.
+            // A StatefulSet ends only its last pod.
             true => {
                 "was told to end and still runs, and another one takes its place: end it by hand"
             }
@@ -263,13 +263,14 @@ impl Order {
         )
     }
 
-    /// Ends those that nothing depends on, or all when they have stayed for long enough.
+    /// Ends machines on whose workers nothing depends. Ends any surplus machine once the surplus has lasted long
+    /// enough.
     async fn shrink(&self, there: &[&Machine], surplus: usize) -> Result<(), Error> {
         let removable: Vec<RemovableDevice> = there
             .iter()
             .map(|machine| {
                 let seat = self.workers.iter().find(|seat| machine.runs(&seat.id));
-                // Those whose workers are not up serve nobody.
+                // A machine whose worker is not up serves nobody.
                 let nobody = || RemovableDevice {
                     since_ms: u64::MAX,
                     ..RemovableDevice::default()
@@ -289,14 +290,14 @@ impl Order {
         self.provider.end(&self.pool, &chosen).await
     }
 
-    /// Whether its worker drains, where somebody has taken that out.
+    /// For a machine whose worker somebody has taken out: whether that worker drains.
     fn leaver(&self, machine: &Machine) -> Option<bool> {
         let mut leavers = self.leavers.iter();
         let leaver = leavers.find(|(worker, _)| machine.runs(worker));
         leaver.map(|(_, drains)| *drains)
     }
 
-    /// Whether it has run for long without its worker being there.
+    /// Whether the machine has run for long without its worker being announced.
     fn is_lost(&self, machine: &Machine) -> bool {
         let announced = self.workers.iter().any(|seat| machine.runs(&seat.id));
         machine.worker.is_some()
@@ -306,7 +307,7 @@ impl Order {
             && self.absent(machine) > longest_absence(self.start_ms)
     }
 
-    /// For how long its worker has not been there, ms.
+    /// Time for which the machine's worker has been absent, ms.
     fn absent(&self, machine: &Machine) -> u64 {
         let presence = &self.presence;
         presence.absent(&machine.id, machine.since_ms, self.now_ms)
@@ -329,13 +330,13 @@ impl Outcome {
 // === impl Errand ===
 
 impl Errand {
-    /// A leadership begins.
+    /// Starts a leadership.
     fn begin(&mut self, now_ms: u64) {
         self.surplus_since = None;
         self.presence.begin(now_ms);
     }
 
-    /// Notes whose workers are there.
+    /// Notes which machines' workers are announced.
     fn note(&mut self, view: &View, now_ms: u64) {
         let is_there = |machine: &&Machine| {
             let Some(own) = &machine.worker else {
@@ -349,7 +350,7 @@ impl Errand {
         self.presence.announced(there, now_ms);
     }
 
-    /// Takes over how it went; returns what is wrong.
+    /// Takes over the outcome. Returns the problem, if there is one.
     fn end(&mut self, outcome: Option<Outcome>) -> Option<Arc<str>> {
         let outcome = outcome.unwrap_or_else(|| {
             Outcome::failed("provider_refused: the call ended by a panic".to_owned())

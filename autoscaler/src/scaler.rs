@@ -1,4 +1,5 @@
-//! Decides what is desired, and says why: [`sextant_scaling::Scaler`] over what the store has.
+//! Decides the desired state and explains it: [`sextant_scaling::Scaler`] over the content of the
+//! store.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,23 +18,23 @@ use crate::{
     explain::{self, Change},
 };
 
-/// Decides, and remembers what was asked for and what it has decided.
+/// Decides, and keeps the history of demand and of its own decisions.
 pub(crate) struct Scaler {
     config: Config,
     seen: NeedHistory,
-    /// Facts of types of which no worker may be up.
+    /// Facts of device types, also of those without a worker that is up.
     facts: BTreeMap<DeviceTypeName, Arc<DeviceType>>,
-    /// Numbers of variants and types that stay the same over all looks.
+    /// The numbers of variants and types, which stay the same over all looks.
     interner: Interner,
     scaler: scaling::Scaler,
     /// The plans of pipelines.
     plans: Plans,
-    /// What was desired last; `None` before the first look of a leadership.
+    /// The last desired state; `None` before the first look of a leadership.
     last: Option<LastDecision>,
     trouble: BTreeMap<DeviceTypeName, Arc<str>>,
 }
 
-/// What was decided so far.
+/// The decisions so far.
 struct LastDecision {
     pools: BTreeMap<DeviceTypeName, u32>,
     variants: BTreeMap<VariantId, u32>,
@@ -44,7 +45,7 @@ struct LastDecision {
 // === impl LastDecision ===
 
 impl LastDecision {
-    /// Explains what stands by the load of now.
+    /// Updates the reasons of decisions that still hold with the present load.
     fn refresh(&mut self, of: (&Picture, &ScalingDecision), pools: &[Pool], config: &Config) {
         let mut told = BTreeSet::new();
         for decision in self.decisions.iter_mut().rev() {
@@ -74,18 +75,19 @@ impl Scaler {
         }
     }
 
-    /// Another may have decided since: what it said counts as decided now.
+    /// Starts a leadership. Another process may have decided since: its desired state counts as
+    /// decided now.
     pub(crate) fn begin(&mut self) {
         self.last = None;
         self.scaler = scaling::Scaler::new(options(&self.config));
     }
 
-    /// The numbers that it gives variants.
+    /// The numbers of variants.
     pub(crate) fn interner(&self) -> &Interner {
         &self.interner
     }
 
-    /// What went wrong with the workers of a type, or that nothing does any more.
+    /// Notes a problem with the workers of a type, or with `None` that it has ended.
     pub(crate) fn report(&mut self, pool: &DeviceTypeName, trouble: Option<Arc<str>>) {
         match trouble {
             Some(trouble) => {
@@ -97,7 +99,7 @@ impl Scaler {
         }
     }
 
-    /// What is desired now, under `token`.
+    /// The desired state at `now_ms`, under `token`.
     pub(crate) fn decide(&mut self, view: &View, now_ms: u64, token: u64) -> DesiredState {
         self.seen.observe(now_ms, view.demand.as_ref());
         self.learn(view, now_ms);
@@ -109,7 +111,7 @@ impl Scaler {
         picture.staff(&mut self.plans);
         let decided = self.scaler.decide(&picture.input(), now_ms);
         if decided.reserved.iter().all(|devices| *devices == 0) {
-            // There is no room for them beside what else is asked for.
+            // There is no room for the plans beside the other load.
             picture.staff.clear();
         }
         let pools = self.pools(&picture, &decided);
@@ -130,7 +132,8 @@ impl Scaler {
         desired.with_emptying(emptying)
     }
 
-    /// Takes over facts of types, and at the first look what another has decided.
+    /// Takes over facts of device types, and at the first look the desired state of the previous
+    /// leader.
     fn learn(&mut self, view: &View, now_ms: u64) {
         for (name, pool) in &self.config.pools {
             if let Some(facts) = &pool.facts {
@@ -186,7 +189,7 @@ impl Scaler {
         self.last = Some(last);
     }
 
-    /// How many workers of each type there should be.
+    /// The number of workers that each type should have.
     fn pools(&self, picture: &Picture, decided: &ScalingDecision) -> Vec<Pool> {
         let kinds = picture.kinds.iter().zip(&decided.devices);
         let pools = kinds.map(|(kind, desired)| Pool {
@@ -201,7 +204,7 @@ impl Scaler {
         pools.collect()
     }
 
-    /// Published variants that load asks for, and on how many workers.
+    /// Published variants that the load needs, and on how many workers.
     fn planned(picture: &Picture, decided: &ScalingDecision) -> BTreeMap<VariantId, u32> {
         let named = decided.variants.iter().filter_map(|(key, count)| {
             let published = picture.variants.get(key)?;

@@ -1,8 +1,8 @@
-//! Runs of a campaign of faults: `cargo xtask chaos` builds and starts it.
+//! Runs a campaign of faults; `cargo xtask chaos` builds and starts it.
 //!
-//! `chaos --seed S --runs N [--seconds T] [--json]` carries out the runs of the seeds from S on; each says
-//! what was wrong, where its history is, and how to see it again. `chaos --again FILE` carries out the plan
-//! of a history, `chaos --check FILE` checks a history again. It fails where anything is wrong.
+//! `chaos --seed S --runs N [--seconds T] [--json]` carries out the runs of the seeds from S on. Each run reports what
+//! was wrong, where its history is, and how to repeat it. `chaos --again FILE` carries out the plan of a history, and
+//! `chaos --check FILE` checks a history again. It fails if anything is wrong.
 
 #![expect(clippy::print_stdout, reason = "results go to standard output")]
 #![expect(clippy::print_stderr, reason = "and progress to standard error")]
@@ -20,7 +20,7 @@ use sextant_tests::{
 };
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Violations of each rule that are told on standard error; the JSON has all.
+/// Number of violations of each rule that are printed on standard error; the JSON has all.
 const TOLD: usize = 5;
 
 #[tokio::main]
@@ -43,7 +43,7 @@ async fn main() -> ExitCode {
     let Ok(mut terminated) = signal(SignalKind::terminate()) else {
         return wrong("it cannot be said what happens at SIGTERM".to_owned());
     };
-    // Whoever is dropped ends what it has started.
+    // A dropped run ends what it has started.
     tokio::select! {
         code = carry_out(&asked, plans) => code,
         _ = terminated.recv() => ExitCode::from(128 + 15),

@@ -1,5 +1,5 @@
-//! Registrations that are made to do harm, one after the other with one service: `cargo xtask bench trust`
-//! builds and starts it. Prints how each ended and what is left of the service.
+//! Registrations that are made to do harm, one after the other with one service. `cargo xtask bench trust` builds and
+//! starts it. Prints how each ended and the state of the service afterwards.
 
 #![expect(clippy::print_stdout, reason = "results go to standard output")]
 #![expect(clippy::print_stderr, reason = "and progress to standard error")]

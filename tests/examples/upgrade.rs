@@ -1,5 +1,5 @@
-//! `upgrade --before PATH [--json]`: upgrades a fleet of another binary to the one under test, under load, and says what became
-//! of the queries and of what was registered. `cargo xtask upgrade-test` starts it.
+//! `upgrade --before PATH [--json]`: upgrades a fleet of another binary to the one under test, under load, and reports
+//! the outcomes of the queries and what was kept of the registered models. `cargo xtask upgrade-test` starts it.
 
 #![expect(clippy::print_stdout, reason = "results go to standard output")]
 
@@ -26,7 +26,7 @@ async fn main() -> ExitCode {
         return ExitCode::FAILURE;
     };
     let before = OldVersion::Binary(before);
-    // What fails there panics, and has said why.
+    // A failure panics and has printed its reason.
     let ended = AssertUnwindSafe(upgrade(&before)).catch_unwind().await;
     let is_well = ended.as_ref().is_ok_and(UpgradeReport::is_well);
     match ended {

@@ -1,4 +1,4 @@
-//! HTTP as a client speaks it, with the checks that every answer has to pass.
+//! An HTTP client with the checks that every answer must pass.
 
 use reqwest::{
     Method, StatusCode,
@@ -18,14 +18,14 @@ use crate::wait::until;
 pub struct Api {
     address: String,
     http: reqwest::Client,
-    /// For bodies that may be refused before they are sent: their connection is of no more use.
+    /// For bodies that may be refused before they are sent: their connection cannot be used again.
     uploads: reqwest::Client,
 }
 
-/// What came back.
+/// An answer of the service.
 #[derive(Debug)]
 pub struct Answer {
-    /// The request, for failures.
+    /// The request, for the text of failures.
     pub request: String,
     /// HTTP status.
     pub status: StatusCode,
@@ -56,7 +56,7 @@ impl Api {
         Self::sending(address, &HeaderMap::new())
     }
 
-    /// The same with a key.
+    /// The same client with a key.
     #[must_use]
     pub fn with_key(&self, key: &str) -> Self {
         let key = format!("Bearer {key}").parse().expect("printable");
@@ -64,7 +64,7 @@ impl Api {
     }
 
     fn sending(address: &str, headers: &HeaderMap) -> Self {
-        // The client may have been built with TLS, which then insists on it. Fails where it was done.
+        // The client may have been built with TLS, which then requires a provider. Fails if it is already installed.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let builder = || {
             reqwest::Client::builder()
@@ -102,7 +102,7 @@ impl Api {
         Answer::read(name, request).await
     }
 
-    /// A request with headers of one's own.
+    /// A request with further headers.
     pub async fn send_with(
         &self,
         method: Method,
@@ -154,8 +154,8 @@ impl Api {
         self.send(Method::DELETE, path, None).await
     }
 
-    /// A request whose target is sent as it is written, and the status of its answer: other
-    /// clients tidy paths up.
+    /// Sends a request whose target is not changed, and returns the status of its answer. Other clients normalise
+    /// paths.
     pub async fn status_of_raw_target(&self, method: &str, target: &str) -> u16 {
         let host = self.address.trim_start_matches("http://");
         let mut stream = TcpStream::connect(host).await.expect("the service listens");
@@ -177,12 +177,12 @@ impl Api {
         status.unwrap_or_else(|| panic!("{method} {target}: {answer}"))
     }
 
-    /// A model's upload. A set without labels is declared as one.
+    /// Uploads a model. A set without labels is declared as such.
     pub async fn upload(&self, upload: Upload<'_>) -> Answer {
         self.upload_with(upload, &[]).await
     }
 
-    /// The same with more fields.
+    /// The same with further fields.
     pub async fn upload_with(&self, upload: Upload<'_>, fields: &[(&str, &str)]) -> Answer {
         let part = |bytes: Vec<u8>, name: &str| Part::bytes(bytes).file_name(name.to_owned());
         let has_labels = upload.validation.windows(5).any(|word| word == b"label");
@@ -206,7 +206,7 @@ impl Api {
         self.multipart("/v1/models", form).await
     }
 
-    /// Any form.
+    /// Sends any form.
     pub async fn multipart(&self, path: &str, form: Form) -> Answer {
         let request = self.uploads.post(format!("{}{path}", self.address));
         let request = request.multipart(form);
@@ -219,19 +219,19 @@ impl Api {
         self.post("/v1/applications", &body).await.created();
     }
 
-    /// Uploads and waits for the registration to end; its job's document.
+    /// Uploads a model and waits for the registration to end. Returns the job's document.
     pub async fn register(&self, upload: Upload<'_>) -> Value {
         let accepted = self.upload(upload).await.json(202);
         self.job_over(accepted["job"].as_str().expect("the id of a job"))
             .await
     }
 
-    /// A job's document as it is now.
+    /// A job's present document.
     pub async fn job(&self, id: &str) -> Value {
         self.get(&format!("/v1/jobs/{id}")).await.json(200)
     }
 
-    /// Waits until the job is over; its last document.
+    /// Waits until the job has ended. Returns its last document.
     pub async fn job_over(&self, id: &str) -> Value {
         until(&format!("job `{id}` is over"), || async {
             let job = self.job(id).await;
@@ -263,7 +263,7 @@ impl Answer {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
-    /// The body as JSON, of an answer that must have this status.
+    /// The body as JSON of an answer that must have this status.
     pub fn json(&self, status: u16) -> Value {
         assert_eq!(
             self.status.as_u16(),
@@ -276,7 +276,7 @@ impl Answer {
             .unwrap_or_else(|error| panic!("{}: {error}: {}", self.request, self.text()))
     }
 
-    /// The JSON of a 200 or 201.
+    /// The JSON of an answer with status 200 or 201.
     pub fn created(&self) -> Value {
         let status = if self.status == StatusCode::CREATED {
             201
@@ -286,7 +286,7 @@ impl Answer {
         self.json(status)
     }
 
-    /// A problem document with this status and code; every member that clients rely on is there.
+    /// The problem document of an answer with this status and code. Every member that clients rely on must be there.
     pub fn problem(&self, status: u16, code: &str) -> Value {
         let document = self.json(status);
         assert_eq!(document["code"], code, "{}: {document}", self.request);

@@ -1,7 +1,7 @@
 //! The binary under test: the one that was built beside the tests.
 //!
-//! A workspace build has just made it. Where only these tests were built it may be missing or older
-//! than the sources; it is then built once, so that nobody tests yesterday's service.
+//! A build of the workspace has just made it. If only these tests were built, it may be missing or
+//! older than the sources. Then it is built once, so that no test uses an old service.
 
 use std::{
     env, fs,
@@ -12,9 +12,9 @@ use std::{
     time::SystemTime,
 };
 
-/// Folders that are not part of the binary.
+/// Folders whose files are not part of the binary.
 const OTHER_FOLDERS: [&str; 5] = ["target", "tests", "xtask", "examples", "docs"];
-/// The folder of the laboratory, of whose binary it is part.
+/// The folder of the laboratory, which is part of its binary only.
 const LABORATORY: &str = "lab";
 
 /// Path of the current binary.
@@ -52,14 +52,14 @@ pub fn root() -> &'static Path {
         .expect("the package lies in the workspace")
 }
 
-/// A folder for what tests keep between runs, beside the binary.
+/// A folder for files that tests keep between runs, beside the binary.
 pub fn scratch() -> PathBuf {
     let folder = build_folder().join("whole-system-tests");
     fs::create_dir_all(&folder).expect("the target folder can be written");
     folder
 }
 
-/// `target/debug`: where the test's own executable lies, without `deps`.
+/// `target/debug`: the folder of the test's own executable, without `deps`.
 fn build_folder() -> PathBuf {
     let test = env::current_exe().expect("a test knows its executable");
     let deps = test.parent().expect("an executable lies in a folder");
@@ -68,13 +68,13 @@ fn build_folder() -> PathBuf {
         .to_owned()
 }
 
-/// The binary of a package of the same name, whose newest source was changed then.
+/// The binary of the package of the same name. `newest` is the time of the newest source.
 fn current(package: &str, newest: SystemTime) -> PathBuf {
     let binary = build_folder().join(package);
     let lock = File::create(scratch().join("build.lock")).expect("the lock can be created");
     lock.lock().expect("the lock can be had");
-    // A source that is no part of the binary may be newer than it: the stamp says that a build
-    // has looked at it.
+    // A source that is not part of the binary may be newer than it: the stamp shows that a build
+    // has seen it.
     let stamp = scratch().join(format!("{package}.stamp"));
     if changed(&binary).max(changed(&stamp)) < newest {
         build(package);
@@ -93,13 +93,13 @@ fn build(package: &str) {
     assert!(status.success(), "`{package}` does not compile");
 }
 
-/// When a file was changed; long ago where there is none.
+/// When a file was changed; the Unix epoch if there is none.
 fn changed(path: &Path) -> SystemTime {
     let modified = fs::metadata(path).and_then(|metadata| metadata.modified());
     modified.unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
-/// When the newest Rust source was changed, those in folders of these names left out.
+/// When the newest Rust source was changed, without folders of the names in `but`.
 fn newest(folder: &Path, but: &[&str]) -> SystemTime {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries

@@ -1,11 +1,11 @@
 //! A campaign of faults against the whole service, each run drawn from a seed.
 //!
-//! Entry points: [`Plan::draw`] makes a setting, a load and a schedule of faults of a seed; [`run`]
-//! carries it out against real processes and stores and keeps a history; [`check`](check::check)
-//! says what in a history must not be.
+//! Entry points: [`Plan::draw`] draws a setting, a load and a schedule of faults from a seed.
+//! [`run`] carries the plan out with real processes and stores, and records a history.
+//! [`check`](check::check) lists what is wrong in a history.
 //!
-//! **Invariant:** plans and checks are pure: the same seed gives the same plan, and a history says
-//! by itself whether it is right.
+//! **Invariant:** plans and checks are pure: the same seed gives the same plan, and a history
+//! contains everything that its check needs.
 
 pub mod check;
 pub mod command;

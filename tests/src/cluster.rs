@@ -16,13 +16,13 @@ use crate::{
     process::{Launch, Process, children_of, command, command_behind},
 };
 
-/// The data folder in a cluster's own.
+/// The data folder in a cluster's own folder.
 const DATA: &str = "data";
 
-/// What the log must never hold.
+/// Texts that the log must never contain.
 const SCANDALS: [&str; 2] = ["panicked at", "\"level\":\"ERROR\""];
 
-/// An error of whoever sent the model, which its job tells too.
+/// A failed registration, which is the sender's error and is also in its job.
 const NO_SCANDAL: &str = "\"message\":\"registration failed\"";
 
 /// How a service is started.
@@ -32,16 +32,16 @@ pub struct Settings {
     pub set: Vec<String>,
     /// Further arguments of `serve`.
     pub arguments: Vec<String>,
-    /// Whether errors in the log are expected: a test that provokes faults.
+    /// Whether errors in the log are expected, because the test injects faults.
     pub faults: bool,
     /// A program that starts the service, and its arguments before the service's own.
     pub wrap: Vec<String>,
-    /// Bytes of a disk of its own for the data folder; see [`TestCluster::disk`].
+    /// Size of a separate disk for the data folder, bytes; see [`TestCluster::disk`].
     pub disk_bytes: Option<u64>,
 }
 
-/// One service with a data folder of its own. Stopped when dropped; it must then end by itself,
-/// without a panic in its log and without a temporary file in its store.
+/// One service with a data folder of its own. It is stopped when it is dropped. It must then end by itself, without a
+/// panic in its log and without a temporary file in its store.
 #[derive(Debug)]
 pub struct TestCluster {
     folder: TempDir,
@@ -76,7 +76,7 @@ impl TestCluster {
         cluster
     }
 
-    /// A client of the service; one for each test, because connections belong to a runtime.
+    /// A client of the service. Each test needs its own, because connections belong to a runtime.
     pub fn api(&self) -> Api {
         Api::new(self.process().address())
     }
@@ -86,7 +86,7 @@ impl TestCluster {
         self.process().address()
     }
 
-    /// Its data folder, as this process finds it.
+    /// The path of its data folder for this process.
     pub fn data(&self) -> PathBuf {
         let folder = self.folder.path().join(DATA);
         self.disk
@@ -94,12 +94,12 @@ impl TestCluster {
             .map_or(folder.clone(), |it| it.seen(&folder))
     }
 
-    /// The disk that the data folder is; why there is none, otherwise.
+    /// The disk with the data folder, or why there is none.
     pub fn disk(&self) -> Result<&Disk, &str> {
         self.disk.as_ref().map_err(|reason| &**reason)
     }
 
-    /// Runs the binary's client against the service and returns what it said.
+    /// Runs the binary's client against the service and returns its output.
     pub fn client(&self, arguments: &[&str]) -> std::process::Output {
         command()
             .args(["--server", self.address()])
@@ -109,19 +109,19 @@ impl TestCluster {
             .expect("the binary can be started")
     }
 
-    /// Ends the process as a power cut would.
+    /// Ends the process like a power cut.
     pub fn kill(&mut self) {
         self.process.take().expect("the service runs").kill();
     }
 
-    /// Starts again over the same data.
+    /// Starts the service again with the same data.
     pub fn launch(&mut self) {
         assert!(self.process.is_none(), "the service runs already");
         let Launch { command, log } = self.launching();
         self.process = Some(Process::start(command, &log));
     }
 
-    /// What starts it, over the same data.
+    /// The launch of the service with the same data.
     pub(crate) fn launching(&self) -> Launch {
         let mut wrap = self.disk.as_ref().map(Disk::wrap).unwrap_or_default();
         wrap.extend_from_slice(&self.settings.wrap);
@@ -147,12 +147,12 @@ impl TestCluster {
         Launch { command, log }
     }
 
-    /// Takes over what [`launching`](Self::launching) started.
+    /// Takes over the process that [`launching`](Self::launching) started.
     pub(crate) fn attach(&mut self, process: Process) {
         self.process = Some(process);
     }
 
-    /// The binary for commands of its own, and its data folder as those find it.
+    /// A command of the binary, and the path of the data folder for it.
     pub(crate) fn beside(&self) -> (Command, PathBuf) {
         let wrap = self.disk.as_ref().map(Disk::wrap).unwrap_or_default();
         (command_behind(&wrap), self.folder.path().join(DATA))
@@ -163,12 +163,12 @@ impl TestCluster {
         self.process.as_ref()
     }
 
-    /// The process, which is to end.
+    /// Takes the process out, in order to end it.
     pub(crate) fn take(&mut self) -> Option<Process> {
         self.process.take()
     }
 
-    /// Asks the service to end, waits for it, and returns how it ended.
+    /// Asks the service to end, waits for it, and returns its exit status.
     pub fn stop(&mut self) -> ExitStatus {
         self.process.take().expect("the service runs").stop()
     }
@@ -181,7 +181,7 @@ impl TestCluster {
         folder.to_owned()
     }
 
-    /// Everything that was logged so far, by all lives of the service.
+    /// The log of all lives of the service so far.
     pub fn log(&self) -> String {
         fs::read_to_string(self.log_file()).unwrap_or_default()
     }
@@ -191,12 +191,12 @@ impl TestCluster {
         self.memory("VmRSS:")
     }
 
-    /// The most that it was since it began or [`forget_peak`](Self::forget_peak) was called, bytes.
+    /// The peak of that memory since the start or the last [`forget_peak`](Self::forget_peak), bytes.
     pub fn peak_bytes(&self) -> u64 {
         self.memory("VmHWM:")
     }
 
-    /// Forgets the peak so far, and says what is resident now, bytes.
+    /// Resets the peak, and returns the present resident memory, bytes.
     pub fn forget_peak(&self) -> u64 {
         let file = format!("/proc/{}/clear_refs", self.process().id());
         fs::write(file, "5").expect("the service runs");
@@ -212,26 +212,26 @@ impl TestCluster {
         kibibytes.expect("the kernel knows its memory") * 1024
     }
 
-    /// Whether anything in the process takes memory from the C library's allocator: only that one extends the heap.
+    /// Whether the process uses the C library's allocator: only that one extends the heap.
     pub fn has_heap(&self) -> bool {
         let file = format!("/proc/{}/maps", self.process().id());
         let maps = fs::read_to_string(file).expect("the service runs");
         maps.lines().any(|line| line.ends_with("[heap]"))
     }
 
-    /// The number of the process.
+    /// The id of the process.
     pub fn process_id(&self) -> u32 {
         self.process().id()
     }
 
-    /// Names of the threads of the process that compute now.
+    /// Names of the threads of the process that now compute.
     pub fn busy_threads(&self) -> Vec<String> {
         let threads = self.threads().into_iter();
         let busy = threads.filter(|(state, _)| state == "R");
         busy.map(|(_, name)| name).collect()
     }
 
-    /// Processes that the service has started with this subcommand.
+    /// Ids of processes that the service has started with this subcommand.
     pub fn children(&self, subcommand: &str) -> Vec<u32> {
         children_of(self.process().id(), subcommand)
     }
@@ -241,12 +241,12 @@ impl TestCluster {
         signal(id, Signal::KILL);
     }
 
-    /// Lets a process that the service has started compute nothing until it is [resumed](Self::resume_child).
+    /// Stops a process that the service has started until it is [resumed](Self::resume_child).
     pub fn halt_child(&self, id: u32) {
         signal(id, Signal::STOP);
     }
 
-    /// Lets it go on.
+    /// Lets the process continue.
     pub fn resume_child(&self, id: u32) {
         signal(id, Signal::CONT);
     }
@@ -318,7 +318,7 @@ pub(crate) const SHORT_MEASUREMENTS: [&str; 4] = [
 
 fn signal(process: u32, signal: Signal) {
     let id = i32::try_from(process).ok().and_then(Pid::from_raw);
-    // It may have ended.
+    // The process may have ended.
     kill_process(id.expect("a process has an id"), signal).ok();
 }
 
@@ -337,7 +337,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// The files below a folder, however deep; none where there is no folder.
+/// The files below a folder, at any depth; none if the folder does not exist.
 pub fn files(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries

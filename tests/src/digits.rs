@@ -1,4 +1,4 @@
-//! The example's data, and a service that has learnt it.
+//! The example's data, and a service with its models.
 
 use std::{
     fs,
@@ -23,14 +23,14 @@ use crate::{Api, Settings, TestCluster, Upload, binary, steps, until};
 /// Pixels of one image.
 pub const PIXELS: usize = 64;
 
-/// Models of the service that [`service`] starts, cheapest first.
+/// Models of the service that [`service`] starts, the cheapest first.
 pub const MODELS: [&str; 3] = ["logistic", "mlp", "cnn-small"];
 
 /// Images with their labels.
 #[derive(Debug)]
 pub struct Images {
     pixels: Vec<f32>,
-    /// What each image shows.
+    /// The digit on each image.
     pub labels: Vec<i64>,
 }
 
@@ -52,12 +52,12 @@ impl Images {
         Self { pixels, labels }
     }
 
-    /// How many there are.
+    /// The number of images.
     pub fn len(&self) -> usize {
         self.labels.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no images.
     pub fn is_empty(&self) -> bool {
         self.labels.is_empty()
     }
@@ -128,7 +128,7 @@ fn write_column<T: parquet::data_type::DataType>(
     column.close().expect("the column is complete");
 }
 
-/// The upload of one of the example's models.
+/// The upload form of one of the example's models.
 pub fn upload<'a>(application: &'a str, name: &'a str, model: &str) -> Upload<'a> {
     Upload {
         application,
@@ -139,7 +139,7 @@ pub fn upload<'a>(application: &'a str, name: &'a str, model: &str) -> Upload<'a
     }
 }
 
-/// The digit with the greatest score.
+/// The digit with the largest score.
 pub fn digit(scores: &Value) -> usize {
     let scores = scores.as_array().expect("a list of scores");
     let score = |value: &Value| value.as_f64().expect("a score is a number");
@@ -150,8 +150,7 @@ pub fn digit(scores: &Value) -> usize {
     best.expect("there are scores").0
 }
 
-/// A service with the application `digits` and [`MODELS`], shared by the tests of one process that
-/// run at the same time.
+/// A service with the application `digits` and [`MODELS`], shared by the concurrent tests of one process.
 pub async fn shared() -> Arc<TestCluster> {
     static SHARED: Mutex<Weak<TestCluster>> = Mutex::const_new(Weak::new());
     let mut shared = SHARED.lock().await;
@@ -163,8 +162,8 @@ pub async fn shared() -> Arc<TestCluster> {
     started
 }
 
-/// Waits until every variant on the frontier serves: from then on the cheapest that meets a
-/// target answers, not the first that was loaded.
+/// Waits until every variant on the frontier serves. From then on the cheapest variant that meets a target answers, not
+/// the one that was loaded first.
 pub async fn warm(api: &Api) {
     until("the frontier serves", || async {
         let answer = api.get("/v1/applications/digits/variants").await.json(200);
@@ -181,7 +180,7 @@ pub async fn warm(api: &Api) {
     .await;
 }
 
-/// A service of one's own with these settings, on which the application `digits` has the model `mlp`.
+/// A separate service with these settings, on which the application `digits` has the model `mlp`.
 pub async fn with_mlp(set: &[&str]) -> TestCluster {
     let cluster = TestCluster::start(Settings {
         set: set.iter().map(|setting| (*setting).to_owned()).collect(),
@@ -194,13 +193,13 @@ pub async fn with_mlp(set: &[&str]) -> TestCluster {
     cluster
 }
 
-/// A service of one's own with the application `digits` and [`MODELS`].
+/// A separate service with the application `digits` and [`MODELS`].
 pub async fn service(settings: Settings) -> TestCluster {
     TestCluster::start_with(&template().await, settings)
 }
 
-/// A data folder in which the models are registered. Made once for each build of the binary, by
-/// whichever test comes first, because registering takes longer than most tests.
+/// A data folder with the registered models. The first test that needs it makes it, once for each build of the binary,
+/// because a registration takes longer than most tests.
 async fn template() -> PathBuf {
     let scratch = binary::scratch();
     let lock = File::create(scratch.join("template.lock")).expect("the lock can be created");

@@ -1,5 +1,5 @@
-//! A small disk of its own that can be filled: memory, mounted where only the processes that are started
-//! behind [`Disk::wrap`] see it. Needs root or user namespaces.
+//! A small separate disk that can be filled: memory that is mounted so that only processes started with [`Disk::wrap`]
+//! see it. Needs root or user namespaces.
 
 use std::{
     fs::{self, File},
@@ -11,26 +11,26 @@ use std::{
 
 use rustix::process::geteuid;
 
-/// What takes the room when the disk is full.
+/// The file that takes all room of a full disk.
 const FILLER: &str = "filler";
-/// Bytes that are written at once to take it.
+/// Size of the pieces in which it is written, bytes.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// A mounted disk; gone with what is on it when dropped, or when this process ends in any way.
+/// A mounted disk. It is removed with its content when it is dropped, or when this process ends in any way.
 #[derive(Debug)]
 pub struct Disk {
-    /// Holds the mount for as long as its standard input is open.
+    /// Holds the mount while its standard input is open.
     keeper: Child,
     folder: PathBuf,
-    /// One writes the filler at a time.
+    /// Lets one thread at a time write the filler.
     filling: Mutex<()>,
 }
 
 impl Disk {
-    /// Mounts an empty disk of so many bytes at a folder, which is made.
+    /// Mounts an empty disk of this size at a folder, which is created.
     ///
     /// # Errors
-    /// Why this machine does not permit it.
+    /// The reason why this machine does not permit it.
     pub fn mount(folder: &Path, bytes: u64) -> Result<Self, String> {
         const SCRIPT: &str = r#"
             mount -t tmpfs -o "size=$2,mode=700" sextant "$1" || exit
@@ -67,13 +67,13 @@ impl Disk {
         Err(cause.unwrap_or_else(|error| error.to_string()))
     }
 
-    /// [`mount`](Self::mount) where a size is wanted.
+    /// [`mount`](Self::mount) if a size is given.
     pub(crate) fn wanted(folder: &Path, bytes: Option<u64>) -> Result<Self, String> {
         let bytes = bytes.ok_or("nobody asked for a disk")?;
         Self::mount(folder, bytes)
     }
 
-    /// What is written before a command so that it sees the disk.
+    /// The words before a command that let it see the disk.
     pub fn wrap(&self) -> Vec<String> {
         let mut words = vec![
             "nsenter".to_owned(),
@@ -86,16 +86,16 @@ impl Disk {
         words
     }
 
-    /// Where this process finds a file of the disk.
+    /// The path of a file of the disk for this process.
     pub fn seen(&self, file: &Path) -> PathBuf {
         let root = PathBuf::from(format!("/proc/{}/root", self.keeper.id()));
         root.join(file.strip_prefix("/").unwrap_or(file))
     }
 
-    /// Takes all room that is left; what is given back meanwhile is taken by the next call.
+    /// Takes all room that is left. The next call takes the room that is freed meanwhile.
     ///
     /// # Errors
-    /// When the filler cannot be written for another reason than that the disk is full.
+    /// If the filler cannot be written for another reason than a full disk.
     pub fn fill(&self) -> io::Result<()> {
         let _alone = self.filling.lock().unwrap_or_else(PoisonError::into_inner);
         let mut options = File::options();
@@ -113,10 +113,10 @@ impl Disk {
         Ok(())
     }
 
-    /// Gives the room back.
+    /// Frees the room.
     pub fn empty(&self) {
         let _alone = self.filling.lock().unwrap_or_else(PoisonError::into_inner);
-        // There is none where the disk was not filled.
+        // There is no filler if the disk was not filled.
         fs::remove_file(self.filler()).ok();
     }
 

@@ -1,4 +1,4 @@
-//! Several processes over real stores: each role where a test wants it.
+//! Several processes with real stores; each test places the roles.
 
 use std::{
     collections::BTreeMap,
@@ -37,19 +37,19 @@ pub struct FleetSettings {
     pub set: Vec<String>,
     /// Environment of every process.
     pub environment: Vec<(String, String)>,
-    /// Bytes of a disk of their own for the data folders of all processes; see [`Fleet::disk`].
+    /// Size of a separate disk for the data folders of all processes, bytes; see [`Fleet::disk`].
     pub disk_bytes: Option<u64>,
 }
 
-/// The stores and the processes over them. All end when it is dropped; a process that then does not
-/// end by itself, or has panicked, fails the test.
+/// The stores and the processes that use them. All end when it is dropped. The test fails if a process then does not
+/// end by itself, or has panicked.
 #[derive(Debug)]
 pub struct Fleet {
     /// The metadata store.
     pub redis: Redis,
     /// The registry.
     pub postgres: Postgres,
-    /// The artefacts.
+    /// The artefact store.
     pub s3: S3,
     folder: TempDir,
     disk: Result<Disk, String>,
@@ -62,17 +62,17 @@ pub struct Fleet {
 struct Member {
     roles: String,
     set: Vec<String>,
-    /// What is run, where that is not the binary under test.
+    /// The binary, if it is not the one under test.
     binary: Option<PathBuf>,
     /// Where it runs.
     place: Place,
-    /// What it is reached and reaches the stores by, where that is no straight way.
+    /// The wires between it and the others and the stores, if it has any.
     wires: Option<Wires>,
     process: Option<Process>,
 }
 
 impl Fleet {
-    /// Starts the stores, and no process.
+    /// Starts the stores, but no process.
     pub fn over_stores(settings: FleetSettings) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         Self {
@@ -100,12 +100,12 @@ impl Fleet {
         fleet
     }
 
-    /// Starts a process called `name` that plays `roles`, and waits until it listens.
+    /// Starts a process called `name` with `roles`, and waits until it listens.
     pub fn spawn(&mut self, name: &str, roles: &str, set: &[&str]) {
         self.add(name, roles, set, Place::Here);
     }
 
-    /// The same of another binary.
+    /// The same with another binary.
     pub fn spawn_of(&mut self, binary: &Path, name: &str, roles: &str) {
         self.put(name, roles, &[], Place::Here);
         if let Some(member) = self.members.get_mut(name) {
@@ -130,22 +130,22 @@ impl Fleet {
         self.add(name, roles, &[], place);
     }
 
-    /// The same on this machine, where `machine` reaches it.
+    /// The same on this machine, at the address at which `machine` reaches it.
     pub fn spawn_beside(&mut self, machine: &Machine, name: &str, roles: &str) {
         self.add(name, roles, &[], Place::Beside(machine.address_here()));
     }
 
-    /// The same with a clock that is wrong: `+1h`, `-30m`.
+    /// The same with a wrong clock: `+1h`, `-30m`.
     pub fn spawn_at(&mut self, offset: &str, name: &str, roles: &str) {
         self.add(name, roles, &[], Place::Clock(offset.to_owned()));
     }
 
-    /// The same with its name and the port for the others in its environment, as containers have them.
+    /// The same with its name and its port for the others in the environment, as in a container.
     pub fn spawn_contained(&mut self, name: &str, roles: &str, environment: &[(String, String)]) {
         self.add(name, roles, &[], Place::Container(environment.to_vec()));
     }
 
-    /// Names a process that [`launching`](Self::launching) then starts, and whose wires can be cut; `clock`
+    /// Declares a process that [`launching`](Self::launching) then starts, and whose wires can be disturbed. `clock` is
     /// as for [`spawn_at`](Self::spawn_at).
     pub(crate) fn name(&mut self, name: &str, roles: &str, set: &[&str], clock: Option<&str>) {
         let place = clock.map_or(Place::Here, |offset| Place::Clock(offset.to_owned()));
@@ -156,12 +156,12 @@ impl Fleet {
         }
     }
 
-    /// A wire of a process, if it has any.
+    /// A wire of a process, if it has wires.
     pub(crate) fn wire(&self, name: &str, end: End) -> Option<&Wire> {
         Some(self.members.get(name)?.wires.as_ref()?.end(end))
     }
 
-    /// The disk with the data of the processes; why there is none, otherwise.
+    /// The disk with the data of the processes, or why there is none.
     pub fn disk(&self) -> Result<&Disk, &str> {
         self.disk.as_ref().map_err(|reason| &**reason)
     }
@@ -184,7 +184,7 @@ impl Fleet {
         assert!(before.is_none(), "`{name}` is there already");
     }
 
-    /// Starts a process again that has ended, over the same data.
+    /// Starts an ended process again with the same data.
     pub fn launch(&mut self, name: &str) {
         let member = &self.members[name];
         assert!(member.process.is_none(), "`{name}` runs already");
@@ -192,7 +192,7 @@ impl Fleet {
         self.attach(name, Process::start(command, &log));
     }
 
-    /// What starts a process, over the same data.
+    /// The launch of a process with the same data.
     pub(crate) fn launching(&self, name: &str) -> Launch {
         Launch {
             command: self.command(name, &self.members[name]),
@@ -200,7 +200,7 @@ impl Fleet {
         }
     }
 
-    /// Takes over what [`launching`](Self::launching) started.
+    /// Takes over the process that [`launching`](Self::launching) started.
     pub(crate) fn attach(&mut self, name: &str, process: Process) {
         if let Some(member) = self.members.get_mut(name) {
             member.process = Some(process);
@@ -212,7 +212,7 @@ impl Fleet {
         self.members.get(name)?.process.as_ref()
     }
 
-    /// A process that is to end, if it runs.
+    /// Takes a process out in order to end it, if it runs.
     pub(crate) fn take_if_running(&mut self, name: &str) -> Option<Process> {
         self.members.get_mut(name)?.process.take()
     }
@@ -294,7 +294,7 @@ impl Fleet {
         Api::new(self.process(name).address())
     }
 
-    /// The binary's client, which is to ask the process `api`.
+    /// A command of the binary's client for the process `api`.
     pub fn client(&self, arguments: &[&str]) -> Command {
         let mut client = command();
         client.args(["--server", self.address("api")]);
@@ -307,39 +307,39 @@ impl Fleet {
         self.process(name).address()
     }
 
-    /// Ends a process as a power cut would.
+    /// Ends a process like a power cut.
     pub fn kill(&mut self, name: &str) {
         self.take(name).kill();
     }
 
-    /// Asks a process to end and waits until it has.
+    /// Asks a process to end and waits for its end.
     pub fn stop(&mut self, name: &str) {
         let status = self.take(name).stop();
         assert!(status.success(), "`{name}` ended with {status}");
     }
 
-    /// Waits until a process has ended by itself, as if it had been asked to.
+    /// Waits until a process has ended by itself, and checks its end as if it had been asked to end.
     pub fn has_ended(&mut self, name: &str) {
         let status = self.take(name).ended();
         assert!(status.success(), "`{name}` ended with {status}");
     }
 
-    /// Halts a process in the middle of what it does.
+    /// Stops a process while it works.
     pub fn freeze(&self, name: &str) {
         self.process(name).signal(Signal::STOP);
     }
 
-    /// Lets a halted process go on.
+    /// Lets a stopped process continue.
     pub fn thaw(&self, name: &str) {
         self.process(name).signal(Signal::CONT);
     }
 
-    /// What a process has logged, by all its lives.
+    /// The log of all lives of a process.
     pub fn log(&self, name: &str) -> String {
         fs::read_to_string(self.log_file(name)).unwrap_or_default()
     }
 
-    /// Where a process keeps its data.
+    /// The data folder of a process.
     pub fn folder_of(&self, name: &str) -> PathBuf {
         let folder = self.data().join(name);
         self.disk
@@ -347,12 +347,12 @@ impl Fleet {
             .map_or(folder.clone(), |it| it.seen(&folder))
     }
 
-    /// The number of a process.
+    /// The id of a process.
     pub fn process_id(&self, name: &str) -> u32 {
         self.process(name).id()
     }
 
-    /// Processes that a process has started with this subcommand.
+    /// Ids of processes that a process has started with this subcommand.
     pub fn children(&self, name: &str, subcommand: &str) -> Vec<u32> {
         children_of(self.process_id(name), subcommand)
     }

@@ -1,4 +1,4 @@
-//! Others on the machine: threads that take a core, and an operator's hand that moves threads to one.
+//! Other users of the machine: threads that occupy a core, and the moving of threads to one core.
 
 use std::{
     fs,
@@ -19,7 +19,7 @@ pub struct Hog {
 }
 
 impl Hog {
-    /// So many threads on a core; whoever else runs there has one part in `threads` and one.
+    /// Starts this number of threads on a core. Another thread on it gets one part in `threads` and one.
     pub fn on(core: usize, threads: usize) -> Self {
         let stop = Arc::<AtomicBool>::default();
         let spin = |stop: Arc<AtomicBool>| {
@@ -42,7 +42,7 @@ impl Drop for Hog {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
-            // It panics where it cannot have its core.
+            // A thread panics if it cannot have its core.
             thread.join().ok();
         }
     }
@@ -54,17 +54,17 @@ pub fn cores() -> Vec<usize> {
     cores_in(&own)
 }
 
-/// Moves the threads of a process whose names begin so to a core; says how many there were.
+/// Moves the threads of a process whose names have this prefix to a core. Returns their number.
 pub fn move_threads(process: u32, name: &str, core: usize) -> usize {
     let threads = threads(process, name);
     for thread in &threads {
-        // One that has ended meanwhile is nowhere.
+        // A thread that has ended meanwhile cannot be moved.
         sched_setaffinity(Some(*thread), &only(core)).ok();
     }
     threads.len()
 }
 
-/// The cores that each of the threads of a process whose names begin so may use.
+/// The cores that each of the threads of a process with this name's prefix may use.
 pub fn cores_of_threads(process: u32, name: &str) -> Vec<Vec<usize>> {
     let threads = threads(process, name).into_iter();
     let cores = threads.filter_map(|thread| sched_getaffinity(Some(thread)).ok());

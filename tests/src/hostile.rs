@@ -1,7 +1,7 @@
-//! Registrations that nobody who means well would send: broken, lying, huge or endless files.
+//! Registrations that are made to do harm: broken, lying, huge or endless files.
 //!
-//! Entry points: [`cases`] lists them, [`survive_all`] registers one after the other with one service and says
-//! what became of each.
+//! Entry points: [`cases`] lists them. [`survive_all`] registers one after the other with one service and returns the
+//! results.
 
 use std::time::Instant;
 
@@ -20,7 +20,7 @@ pub struct Case {
     model: Vec<u8>,
     validation: Vec<u8>,
     validation_name: &'static str,
-    /// A file beside the model, and what tensors call it.
+    /// A file beside the model, and its name in the model's tensors.
     data: Option<(&'static str, Vec<u8>)>,
 }
 
@@ -29,50 +29,50 @@ pub struct Case {
 pub struct Ending {
     /// What was wrong with it.
     pub name: &'static str,
-    /// The code of its refusal or failure, or `succeeded`; `no code` where there is none.
+    /// The code of its refusal or failure, or `succeeded`; `no code` if there is none.
     pub code: String,
     /// How long it took, seconds.
     pub seconds: f64,
 }
 
-/// What is left after all of them.
+/// The result of all registrations.
 #[derive(Debug)]
 pub struct Survival {
-    /// Registrations that were tried.
+    /// Number of registrations.
     pub tried: usize,
-    /// Names and codes of those that did not end as they should.
+    /// Names and codes of the registrations that did not end as they should.
     pub wrong: Vec<(&'static str, String)>,
-    /// How often the service had to be started again.
+    /// How often the service had to be restarted.
     pub restarts: usize,
 }
 
-/// What one registration made of the service.
+/// The growth of the service during one registration.
 #[derive(Debug)]
 pub struct Growth {
-    /// What was sent.
+    /// The name of the case.
     pub name: &'static str,
-    /// How it ended.
+    /// The state in which it ended.
     pub state: String,
-    /// Why, where it failed.
+    /// The error, if it failed.
     pub error: Value,
-    /// By how much the service's memory was at its peak above what it was before, bytes.
+    /// Peak memory of the service above its memory before, bytes.
     pub bytes: u64,
 }
 
-/// Registrations between two good ones.
+/// Number of registrations between two good ones.
 const GOOD_EVERY: usize = 10;
 
-/// Codes that no registration may end with, whatever is in its files.
+/// Codes that no registration may end with, whatever its files contain.
 const WRONG: [&str; 2] = ["internal", "no code"];
 
-/// All of them.
+/// All cases.
 pub fn cases() -> Vec<Case> {
     let mut cases = models::cases();
     cases.extend(sets::cases());
     cases
 }
 
-/// Registers every case with one service, and a good model after each ten, which must then answer.
+/// Registers every case with one service, and after each ten a good model, which must then answer.
 pub async fn survive_all(say: impl Fn(&Ending)) -> Survival {
     let mut cluster = TestCluster::start(Settings {
         set: [
@@ -97,7 +97,7 @@ pub async fn survive_all(say: impl Fn(&Ending)) -> Survival {
         let task = tokio::spawn(async move { try_one(&api, &case, index).await });
         let ending = match task.await {
             Ok(ending) => ending,
-            // The client cannot go on: the service is gone.
+            // The client cannot continue: the service is gone.
             Err(_) => {
                 cluster.kill();
                 cluster.launch();
@@ -117,8 +117,8 @@ pub async fn survive_all(say: impl Fn(&Ending)) -> Survival {
     survival
 }
 
-/// Registers files of which much would be made, and one that is large and good, and says how much memory each took of
-/// the service.
+/// Registers files that would expand to much memory, and a large good one, and returns how much of the service's memory
+/// each took.
 pub async fn growths() -> Vec<Growth> {
     const RECORDS: usize = 3000;
     let good = Case {
@@ -131,7 +131,7 @@ pub async fn growths() -> Vec<Growth> {
     growths_of(cases, &[]).await
 }
 
-/// The same of models alone, whose files are mapped.
+/// The same for models only, whose files are mapped.
 pub async fn growths_of_mapped() -> Vec<Growth> {
     let cases = [models::many_nodes(), models::one_file_for_all()];
     growths_of(cases.into_iter(), &["limits.map_model_bytes=1"]).await
@@ -168,8 +168,8 @@ async fn growths_of(cases: impl Iterator<Item = Case>, set: &[&str]) -> Vec<Grow
     growths
 }
 
-/// Seconds until a good model is ready that is registered while one of another application never ends, with the limits
-/// that hold where nothing is set.
+/// Seconds until a good model is ready that is registered while one of another application never ends, with the default
+/// limits.
 pub async fn wait_behind_endless() -> f64 {
     let cluster = TestCluster::start(Settings::default());
     let api = cluster.api();
@@ -244,7 +244,7 @@ impl Case {
         }
     }
 
-    /// Sends it under an application of its own name.
+    /// Sends it with an application of the same name.
     async fn send(&self, api: &Api) -> Answer {
         let Some((name, data)) = &self.data else {
             return api.upload(self.upload(self.name)).await;

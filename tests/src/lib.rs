@@ -1,11 +1,11 @@
 //! The harness of the whole-system tests: the real binary, a free port, a folder of its own.
 //!
-//! Entry points: [`TestCluster`] starts and stops `sextant serve`, [`Fleet`] several of them over real
-//! stores; [`Api`] talks to them; [`hostile`] are registrations made to do harm; [`hog`] takes cores from others; [`oip`] is a client of the Open Inference Protocol over gRPC; [`digits`] is the example's data and a service that has learnt it; [`upgrade`] replaces a fleet under load; [`chaos`]
-//! breaks all of it by a seed.
+//! Entry points: [`TestCluster`] starts and stops `sextant serve`, [`Fleet`] several of them over real stores. [`Api`]
+//! is their client. [`hostile`] has registrations that are made to do harm. [`hog`] takes cores from other threads.
+//! [`oip`] is a client of the Open Inference Protocol over gRPC. [`digits`] is the example's data and a service with
+//! its models. [`upgrade`] replaces a fleet under load. [`chaos`] injects faults into all of it, drawn from a seed.
 //!
-//! **Invariant:** nothing here knows a crate of the workspace: what is tested is what a client and
-//! an operator see.
+//! **Invariant:** nothing here knows a crate of the workspace: the tests see what a client and an operator see.
 
 #![expect(
     clippy::missing_panics_doc,

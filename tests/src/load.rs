@@ -1,4 +1,4 @@
-//! Clients that ask on and on, and count what becomes of each query.
+//! Clients that ask continuously, and count the outcomes of their queries.
 
 use std::{
     collections::BTreeMap,
@@ -14,11 +14,11 @@ use tokio::task::JoinSet;
 
 use crate::{Api, digits, until};
 
-/// Images that are asked about.
+/// Number of images in the queries.
 const IMAGES: usize = 16;
 
-/// Clients of the application `digits`, each of which sends a query as soon as it has the answer to
-/// the one before.
+/// Clients of the application `digits`. Each sends a query as soon as it has the answer to the
+/// previous one.
 #[derive(Debug)]
 pub struct Load {
     shared: Arc<Shared>,
@@ -29,7 +29,7 @@ pub struct Load {
 struct Shared {
     api: Api,
     images: digits::Images,
-    /// What each image shows, as the service said when nothing was wrong.
+    /// The digit on each image according to the service when nothing was wrong.
     digits: Vec<usize>,
     latency_ms: Option<f64>,
     stop: AtomicBool,
@@ -37,12 +37,12 @@ struct Shared {
     tally: Mutex<Tally>,
 }
 
-/// What became of the queries of a [`Load`].
+/// The outcomes of the queries of a [`Load`].
 #[derive(Debug, Clone, Default)]
 pub struct Tally {
     /// Queries sent.
     pub sent: u64,
-    /// Queries answered, rightly.
+    /// Queries answered correctly.
     pub answered: u64,
     /// Queries refused, by code.
     pub refused: BTreeMap<String, u64>,
@@ -55,7 +55,7 @@ pub struct Tally {
 }
 
 impl Load {
-    /// Starts `clients` of them. `latency_ms` is the target of each query.
+    /// Starts `clients` clients. `latency_ms` is the target of each query.
     pub async fn start(api: Api, clients: usize, latency_ms: Option<f64>) -> Self {
         let mut shared = Shared {
             api,
@@ -91,12 +91,13 @@ impl Load {
         .await;
     }
 
-    /// What has become of the queries so far.
+    /// The outcomes so far.
     pub fn tally(&self) -> Tally {
         self.shared.tally()
     }
 
-    /// Sends no more, waits for what is out, and checks that each query had exactly one end.
+    /// Sends no more queries, waits for the running ones, and checks that each query had exactly
+    /// one outcome.
     pub async fn stop(mut self) -> Tally {
         self.shared.stop.store(true, Ordering::Relaxed);
         while let Some(ended) = self.clients.join_next().await {
@@ -132,7 +133,7 @@ impl Shared {
             }
             self.note(took, refusal.as_deref());
             if refusal.is_some() {
-                // A client that is refused does not ask again at once.
+                // A client that was refused waits before it asks again.
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         }
@@ -162,12 +163,13 @@ impl Shared {
     }
 }
 
-/// The digit that an answer names.
+/// The digit in an answer.
 fn shown(answer: &serde_json::Value) -> usize {
     digits::digit(&answer["outputs"][0]["data"])
 }
 
-/// The code of a refusal; anything but a problem document with a code and a reason is a fault.
+/// The code of a refusal. An answer that is not a problem document with a code and a reason fails
+/// the test.
 fn refusal(answer: &crate::Answer) -> String {
     let problem: serde_json::Value = serde_json::from_slice(&answer.body).unwrap_or_default();
     let code = problem["code"].as_str();

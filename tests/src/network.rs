@@ -1,5 +1,5 @@
-//! A machine of its own on a network that can be cut: a network namespace with one cable to this
-//! one. Needs the right to make one (root) and Debian's iproute2.
+//! A separate machine on a network that can be cut: a network namespace with one cable to this one.
+//! Needs the right to create it (root) and Debian's iproute2.
 
 use std::{
     io,
@@ -9,7 +9,7 @@ use std::{
     thread,
 };
 
-/// A network namespace and the cable to it; gone when dropped.
+/// A network namespace and the cable to it. It is removed when it is dropped.
 #[derive(Debug)]
 pub struct Machine {
     name: String,
@@ -19,7 +19,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Makes one.
+    /// Creates a namespace and its cable.
     pub fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -55,12 +55,12 @@ impl Machine {
         self.there
     }
 
-    /// The address of this machine on the cable; stays while it is cut.
+    /// This machine's address on the cable. It stays while the cable is cut.
     pub fn address_here(&self) -> Ipv4Addr {
         self.here
     }
 
-    /// What is written before a command to run it there.
+    /// The words before a command that run it there.
     pub fn wrap(&self) -> Vec<String> {
         let wrap = ["ip", "netns", "exec", &self.name];
         wrap.map(str::to_owned).to_vec()
@@ -81,13 +81,13 @@ impl Machine {
         SocketAddrV4::new(self.here, offered)
     }
 
-    /// Pulls the cable: nothing passes, and nobody is told.
+    /// Cuts the cable: nothing passes, and neither end is told.
     pub fn cut(&self) {
-        // At the far end, so that this machine keeps its address.
+        // The far end is cut, so that this machine keeps its address.
         ip(&format!("-n {} link set eth0 down", self.name));
     }
 
-    /// Plugs it in again.
+    /// Restores the cable.
     pub fn mend(&self) {
         ip(&format!("-n {} link set eth0 up", self.name));
     }
@@ -101,7 +101,7 @@ impl Default for Machine {
 
 impl Drop for Machine {
     fn drop(&mut self) {
-        // The cable goes with the namespace.
+        // The cable is removed with the namespace.
         let arguments = ["netns", "delete", &self.name];
         Command::new("ip").args(arguments).status().ok();
     }

@@ -1,5 +1,5 @@
-//! ONNX files that nobody would train, written field by field as the ONNX format defines them
-//! (`onnx.proto`, messages ModelProto, GraphProto, NodeProto, TensorProto).
+//! Artificial ONNX files, written field by field as the ONNX format defines them (`onnx.proto`, messages ModelProto,
+//! GraphProto, NodeProto, TensorProto).
 
 use crate::digits::PIXELS;
 
@@ -15,7 +15,7 @@ pub struct Model {
     pub domain: &'static str,
     /// Name of the input.
     pub input: &'static str,
-    /// File beside the model in which the weights lie; inside the model where there is none.
+    /// The file beside the model with the weights; `None` if they are inside the model.
     pub weights_file: Option<&'static str>,
     /// Metadata: keys and values.
     pub metadata: Vec<(&'static str, String)>,
@@ -91,18 +91,18 @@ impl Model {
     }
 }
 
-/// A text encoder: inputs `tokens` and `mask` `[N, T]`, outputs `scores` `[N, 4]`, the mean over what
-/// the mask lets through, and `hidden` `[N, T, 64]`, a vector for each token and its place.
+/// A text encoder: inputs `tokens` and `mask` `[N, T]`; outputs `scores` `[N, 4]`, the mean over the tokens that the
+/// mask selects, and `hidden` `[N, T, 64]`, a vector for each token and its place.
 #[derive(Debug, Clone, Copy)]
 pub struct Encoder {
-    /// Most tokens that it takes.
+    /// Largest number of tokens.
     pub places: usize,
-    /// Whether the mean leaves out what the mask says.
+    /// Whether the mean leaves out the tokens that the mask excludes.
     pub heeds_mask: bool,
 }
 
 impl Encoder {
-    /// Words that it knows.
+    /// Number of words that it knows.
     pub const WORDS: usize = 64;
     const WIDTH: usize = 64;
     const INNER: usize = 8192;
@@ -169,7 +169,7 @@ impl Encoder {
     }
 }
 
-/// A model that says how much red, green and blue there is: `image` `[N, 3, H, W]`, `scores` `[N, 3]`.
+/// A model that returns the amounts of red, green and blue: `image` `[N, 3, H, W]`, `scores` `[N, 3]`.
 pub fn colours() -> Vec<u8> {
     let mut graph = Message::default();
     graph.message(1, &node("GlobalAveragePool", &["image"], "means"));
@@ -185,14 +185,14 @@ pub fn colours() -> Vec<u8> {
     model.0
 }
 
-/// What becomes of rows that are asked together, where a batch dimension is declared.
+/// How a model with a batch dimension treats rows that are asked together.
 #[derive(Debug, Clone, Copy)]
 pub enum Rows {
-    /// What is answered to a row depends on the others.
+    /// The answer to a row depends on the other rows.
     Mixed,
-    /// There can only be one row.
+    /// Only one row is accepted.
     One,
-    /// Each is answered by itself, and otherwise each time.
+    /// Each row is answered independently, with a different answer each time.
     Random,
 }
 
@@ -233,7 +233,7 @@ impl Rows {
     }
 }
 
-/// A model of vectors of any length, which it turns into shares of 1: `x` and `y`, both `[n]`.
+/// A model of vectors of any length, which it normalises to a sum of 1: `x` and `y`, both `[n]`.
 pub fn shares() -> Vec<u8> {
     let mut graph = Message::default();
     graph.message(1, &node("Softmax", &["x"], "y"));
@@ -247,7 +247,7 @@ pub fn shares() -> Vec<u8> {
     model.0
 }
 
-/// A model of rows that it multiplies: `x` and `y` are `[N, 4]`, and its input `scale` is one number.
+/// A model that multiplies rows: `x` and `y` are `[N, 4]`, and its input `scale` is one number.
 pub fn scaled() -> Vec<u8> {
     let mut graph = Message::default();
     graph.message(1, &node("Mul", &["x", "scale"], "y"));
@@ -263,28 +263,28 @@ pub fn scaled() -> Vec<u8> {
     model.0
 }
 
-/// A model of `x` and `y`, both `[N, 2]`, that is hard on an engine. The metric `top1` suits it.
+/// A model of `x` and `y`, both `[N, 2]`, that overloads an engine. The metric `top1` suits it.
 #[derive(Debug, Clone, Copy)]
 pub enum HostileModel {
     /// Nothing is wrong with it.
     No,
-    /// Its one run never ends.
+    /// Its run never ends.
     Endless,
-    /// Each run turns a loop so many times, whatever `x` is, on one thread; answers as [`Self::No`].
+    /// Each run iterates a loop this many times, whatever `x` is, on one thread; answers as [`Self::No`].
     Long(u64),
-    /// A chain of so many nodes.
+    /// A chain of this many nodes.
     Chain(usize),
-    /// It needs so many bytes for one value.
+    /// One of its values needs this many bytes.
     Huge(u64),
-    /// It turns a loop as often as the largest value of `x` says, and answers as [`Self::No`].
+    /// It iterates a loop as often as the largest value of `x` says, and answers as [`Self::No`].
     Turns,
-    /// It takes `x` of any length `[N, T]` and makes a value of `T * T` floats for each row; `y` is its largest
-    /// element and that one's negative.
+    /// It accepts `x` of any length `[N, T]` and makes a value of `T * T` floats for each row. `y` is its largest
+    /// element and that element's negative.
     Square,
-    /// It makes a value of as many floats as the largest value of `x` says, and answers `x + 1`.
+    /// It makes a value with as many floats as the largest value of `x` says, and answers `x + 1`.
     Room,
-    /// It divides whole numbers by what the largest value of `x` is above [`Self::CRASHES`], and answers as [`Self::No`]:
-    /// where that is nothing, the process ends.
+    /// It divides whole numbers by the difference between the largest value of `x` and [`Self::CRASHES`], and answers
+    /// as [`Self::No`]. If the difference is zero, the process ends.
     Divides,
 }
 
@@ -445,7 +445,7 @@ pub(crate) fn endless_body() -> Message {
     body
 }
 
-/// An attribute of this type, whose value stands in this field.
+/// An attribute of this type, whose value is in this field.
 pub(crate) fn attribute(name: &str, kind: u64, field: u64, value: &Message) -> Message {
     let mut attribute = Message::default();
     attribute.text(1, name).message(field, value);
@@ -468,7 +468,7 @@ pub(crate) fn node(operator: &str, inputs: &[&str], output: &str) -> Message {
     node
 }
 
-/// Weights that look random, between -0.2 and 0.2; a lone one is 1.
+/// Random-looking weights between -0.2 and 0.2; a single one is 1.
 pub(crate) fn floats(name: &str, dims: &[usize]) -> Message {
     let mut tensor = Message::default();
     for size in dims {
@@ -484,7 +484,7 @@ pub(crate) fn floats(name: &str, dims: &[usize]) -> Message {
     tensor
 }
 
-/// A float tensor of any number of rows.
+/// A float tensor with any number of rows.
 pub(crate) fn value(name: &str, columns: usize) -> Message {
     tensor_value(name, 1, &[Err("N"), Ok(columns as u64)])
 }
@@ -509,7 +509,7 @@ pub(crate) fn tensor_value(name: &str, element: u64, dims: &[Result<u64, &str>])
     value
 }
 
-/// A protocol buffer under construction.
+/// A protocol buffer that is being written.
 #[derive(Debug, Default)]
 pub(crate) struct Message(pub(crate) Vec<u8>);
 

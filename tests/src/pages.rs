@@ -1,15 +1,15 @@
-//! What readers copy from the documents: fenced blocks, and the commands in them.
+//! The text that readers copy from the documents: fenced blocks, and the commands in them.
 
 use std::process::{Command, Stdio};
 
 /// A fenced block of a page.
 #[derive(Debug)]
 pub struct Block<'a> {
-    /// What follows the fence: `sh`, `console`, `toml`, ..
+    /// The word after the fence: `sh`, `console`, `toml`, ..
     pub language: &'a str,
-    /// Of its first line in the page.
+    /// The number of its first line in the page.
     pub line: usize,
-    /// Without the fences.
+    /// Its lines, without the fences.
     pub lines: Vec<&'a str>,
 }
 
@@ -35,7 +35,7 @@ impl<'a> Block<'a> {
         blocks
     }
 
-    /// Its commands: of `console` what follows `$ `, of `sh` everything.
+    /// Its commands: the text after `$ ` in a `console` block, and everything in an `sh` block.
     pub fn commands(&self) -> Vec<String> {
         let mut commands = Vec::new();
         let mut command = String::new();

@@ -1,4 +1,4 @@
-//! The real process: started, asked, signalled, ended.
+//! The real process: its start, its signals and its end.
 
 use std::{
     fs::{self, File},
@@ -17,15 +17,15 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::binary;
 
-/// How long a process may take to start or to end.
+/// Longest time that a process may take to start or to end.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A process that can be started.
 #[derive(Debug)]
 pub struct Launch {
-    /// What is run.
+    /// The command to run.
     pub command: Command,
-    /// Where its log is appended.
+    /// The file to which its log is appended.
     pub log: PathBuf,
 }
 
@@ -34,14 +34,15 @@ pub struct Launch {
 pub struct Process {
     child: Child,
     address: String,
-    /// Closed when the process has closed its standard output, which it does at its end.
+    /// Closed when the process closes its standard output at its end.
     lines: Mutex<Receiver<String>>,
 }
 
 // === impl Launch ===
 
 impl Launch {
-    /// Starts it and waits until it says where it listens; what kept it from that, otherwise.
+    /// Starts it and waits until it prints the address on which it listens. Fails with the reason
+    /// if it does not.
     pub fn start(self) -> Result<Process, String> {
         Process::try_start(self.command, &self.log)
     }
@@ -50,7 +51,8 @@ impl Launch {
 // === impl Process ===
 
 impl Process {
-    /// Starts it and waits until it says where it listens; its log is appended to `log`.
+    /// Starts it and waits until it prints the address on which it listens. Its log is appended to
+    /// `log`.
     pub fn start(command: Command, log: &Path) -> Self {
         let log = log.to_owned();
         let started = Launch { command, log }.start();
@@ -112,7 +114,7 @@ impl Process {
         &self.address
     }
 
-    /// The process's number.
+    /// The id of the process.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
@@ -123,7 +125,7 @@ impl Process {
         kill_process(id.expect("a process has an id"), signal).ok();
     }
 
-    /// Ends it as a power cut would.
+    /// Ends it like a power cut.
     pub fn kill(mut self) {
         self.child.kill().expect("a child can be killed");
         self.child.wait().expect("a child can be waited for");
@@ -134,13 +136,13 @@ impl Process {
         lines.recv_timeout(PATIENCE)
     }
 
-    /// Asks it to end, waits for it, and returns how it ended.
+    /// Asks it to end, waits for it, and returns its exit status.
     pub fn stop(self) -> ExitStatus {
         self.signal(Signal::TERM);
         self.ended()
     }
 
-    /// Waits until it ends, and returns how.
+    /// Waits until it ends, and returns its exit status.
     pub fn ended(mut self) -> ExitStatus {
         loop {
             match self.next_line() {
@@ -157,14 +159,14 @@ impl Process {
     }
 }
 
-/// Processes that a process has started with a subcommand.
+/// Ids of the processes that a process has started with a subcommand.
 pub fn children_of(process: u32, subcommand: &str) -> Vec<u32> {
     let parent = format!("PPid:\t{process}");
     let processes = fs::read_dir("/proc").expect("Linux has /proc");
     let children = processes.filter_map(|process| {
         let process = process.ok()?;
         let id = process.file_name().to_str()?.parse().ok()?;
-        // One that ends meanwhile is none.
+        // A process that ends meanwhile does not count.
         let status = fs::read_to_string(process.path().join("status")).ok()?;
         let arguments = fs::read(process.path().join("cmdline")).ok()?;
         let is_named = arguments.split(|byte| *byte == 0).nth(1) == Some(subcommand.as_bytes());
@@ -175,7 +177,7 @@ pub fn children_of(process: u32, subcommand: &str) -> Vec<u32> {
     children
 }
 
-/// The binary, free of settings of the environment that the tests run in.
+/// The binary, without the service's settings in the environment of the tests.
 pub fn command() -> Command {
     command_behind(&[])
 }
@@ -185,7 +187,7 @@ pub fn command_behind(wrap: &[String]) -> Command {
     command_of(binary::sextant(), wrap)
 }
 
-/// The same of another binary.
+/// The same with another binary.
 pub(crate) fn command_of(binary: &Path, wrap: &[String]) -> Command {
     let mut command = match wrap {
         [] => Command::new(binary),

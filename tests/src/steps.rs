@@ -1,4 +1,4 @@
-//! What tests of fleets do and wait for again and again.
+//! Common steps and waits of the tests of fleets.
 
 use serde_json::{Value, json};
 
@@ -22,12 +22,12 @@ pub async fn answers(api: &Api) -> Value {
     .await
 }
 
-/// Whether an instance answers queries. On a busy machine one is overloaded or interfered at any time.
+/// Whether an instance answers queries. On a busy machine it may be overloaded or interfered at any time.
 pub fn is_serving(instance: &Value) -> bool {
     ["active", "overloaded", "interfered"].contains(&instance["state"].as_str().unwrap_or(""))
 }
 
-/// Waits until each of the workers has an instance that serves.
+/// Waits until each of the workers has a serving instance.
 pub async fn loaded_on(api: &Api, workers: &[&str]) {
     until("every worker has an instance", || async {
         let instances = api.get("/v1/instances").await.json(200);

@@ -1,4 +1,4 @@
-//! Services that answer queries of texts, the largest bodies of them, and what these take.
+//! Services that answer queries of texts, their largest bodies, and the memory that these take.
 
 use serde_json::json;
 
@@ -7,10 +7,10 @@ use crate::{
     onnx::{Message, node, number_attribute, tensor_value},
 };
 
-/// The largest body that is taken by default.
+/// The largest body that is accepted by default.
 pub const BODY_BYTES: usize = 16 << 20;
 
-/// Most memory outside of the engine that a body may take, of its size.
+/// Most memory outside of the engine that a body may take, as a multiple of its size.
 const MOST_TIMES: usize = 4;
 
 /// A model of texts: `x` are rows of strings, `[N, T]`.
@@ -59,7 +59,7 @@ fn scalar_list(name: &str, value: i64) -> Message {
     list
 }
 
-/// A service with a model of texts that is loaded, which has the name of its application.
+/// A service with a loaded model of texts, which has the name of its application.
 pub async fn service(set: &[&str], name: &str, model: Texts) -> TestCluster {
     let cluster = TestCluster::start(Settings {
         set: set.iter().map(ToString::to_string).collect(),
@@ -96,13 +96,13 @@ pub async fn service(set: &[&str], name: &str, model: Texts) -> TestCluster {
     cluster
 }
 
-/// A service whose engine holds nothing: what is seen is the rest.
+/// A service whose engine holds nothing: the measured memory is that of the rest.
 pub async fn without_engine() -> TestCluster {
     let set = ["worker.devices=emulated:1", "variants.engines=emulated"];
     service(&set, "texts", Texts::Same).await
 }
 
-/// A query of `/v1/queries` of as many empty strings as a body of this size has.
+/// A query for `/v1/queries` with as many empty strings as fit into a body of this size.
 pub fn empty_strings(application: &str, body_bytes: usize) -> Vec<u8> {
     let count = body_bytes / 3 - 100;
     let texts = "\"\",".repeat(count - 1);
@@ -112,7 +112,7 @@ pub fn empty_strings(application: &str, body_bytes: usize) -> Vec<u8> {
     body.into_bytes()
 }
 
-/// Asserts that what `asks` does takes no more memory than four times a body of this size.
+/// Asserts that `asks` takes no more memory than four times a body of this size.
 pub async fn within<T>(
     cluster: &TestCluster,
     body_bytes: usize,

@@ -1,7 +1,8 @@
-//! A fleet of the release before that is upgraded under load, process by process, and what it keeps.
+//! A fleet of the previous release that is upgraded under load, process by process, and what it keeps.
 //!
-//! The release before is this binary that speaks as it did, or a binary of it ([`OldVersion`]). Queries go on all the while, none of
-//! which may fail; what was registered and said before is there afterwards, and what clients hold of it is still good.
+//! The previous release is this binary with settings that make it speak as before, or a binary of that release
+//! ([`OldVersion`]). Queries go on all the time, and none may fail. What was registered and given as feedback before
+//! still exists afterwards, and clients' tokens remain valid.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,7 +18,7 @@ use crate::{
     until,
 };
 
-/// What the processes are before the upgrade.
+/// The processes before the upgrade.
 #[derive(Debug, Clone)]
 pub enum OldVersion {
     /// The binary under test with these settings.
@@ -26,31 +27,31 @@ pub enum OldVersion {
     Binary(PathBuf),
 }
 
-/// What came of an upgrade.
+/// The result of an upgrade.
 #[derive(Debug, Clone, Default)]
 pub struct UpgradeReport {
-    /// Queries that were sent meanwhile.
+    /// Number of queries that were sent meanwhile.
     pub sent: u64,
-    /// Those that were refused, by code.
+    /// Refused queries, by code.
     pub refused: BTreeMap<String, u64>,
     /// The longest wait for an answer.
     pub longest: Duration,
     /// The longest time between two answers.
     pub longest_gap: Duration,
-    /// What was there before.
+    /// What existed before.
     pub kept: BTreeSet<String>,
-    /// What of it is gone.
+    /// What of it is missing.
     pub lost: BTreeSet<String>,
 }
 
-/// Where the example's feedback is.
+/// The path of the example's application.
 const APPLICATION: &str = "/v1/applications/digits";
 
-/// Clients that ask on and on.
+/// Number of clients that ask continuously.
 const CLIENTS: usize = 8;
 
 impl OldVersion {
-    /// Starts a process of the release before.
+    /// Starts a process of the previous release.
     pub fn spawn(&self, fleet: &mut Fleet, name: &str, role: &str) {
         match self {
             Self::Settings(set) => fleet.spawn(name, role, set),
@@ -60,7 +61,7 @@ impl OldVersion {
 }
 
 impl UpgradeReport {
-    /// Whether no query failed and nothing is gone.
+    /// Whether no query failed and nothing is missing.
     pub fn is_well(&self) -> bool {
         self.refused.is_empty() && self.lost.is_empty()
     }
@@ -75,7 +76,7 @@ impl UpgradeReport {
     }
 }
 
-/// Upgrades a fleet that has learnt a model and was told of an answer.
+/// Upgrades a fleet that has a model and feedback on an answer.
 pub async fn upgrade(before: &OldVersion) -> UpgradeReport {
     let mut fleet = Fleet::over_stores(FleetSettings::default());
     for role in ["dispatcher", "autoscaler", "variant-gen", "worker", "api"] {
@@ -97,15 +98,15 @@ pub async fn upgrade(before: &OldVersion) -> UpgradeReport {
     assert_eq!(workers(&api).await, ["new-worker", "new-worker-2"]);
     let there = registered(&api).await;
     upgraded.lost = upgraded.kept.difference(&there).cloned().collect();
-    // What a client was given before is good after.
+    // A token from before is valid afterwards.
     say(&api, &tokens[1]).await;
-    // What the new release registers is there.
+    // What the new release registers exists.
     let job = api.register(digits::upload("digits", "mlp", "logistic"));
     assert_eq!(job.await["state"], "succeeded");
     upgraded
 }
 
-/// Replaces each process while queries are asked; a client of the new front end.
+/// Replaces each process while queries are asked. Returns a client of the new front end.
 async fn replace_all(fleet: &mut Fleet, upgraded: &mut UpgradeReport) -> Api {
     let load = Load::start(fleet.api(), CLIENTS, None).await;
     load.answers(100).await;
@@ -118,7 +119,7 @@ async fn replace_all(fleet: &mut Fleet, upgraded: &mut UpgradeReport) -> Api {
     ] {
         replace(fleet, (old, new, role), &load).await;
     }
-    // The front end is last: its clients go over to the new one.
+    // The front end is last: its clients change to the new one.
     fleet.spawn("new-api", "api", &[]);
     let api = fleet.api_of("new-api");
     let moved = Load::start(api.clone(), CLIENTS, None).await;
@@ -130,7 +131,7 @@ async fn replace_all(fleet: &mut Fleet, upgraded: &mut UpgradeReport) -> Api {
     api
 }
 
-/// Starts a process of this release beside one of the release before, which then ends.
+/// Starts a process of this release beside one of the previous release, which then ends.
 async fn replace(fleet: &mut Fleet, (old, new, role): (&str, &str, &str), load: &Load) {
     fleet.spawn(new, role, &[]);
     load.answers(50).await;
@@ -141,7 +142,7 @@ async fn replace(fleet: &mut Fleet, (old, new, role): (&str, &str, &str), load: 
     }
 }
 
-/// What is registered, and what was said of answers.
+/// The registered models and the feedback on answers.
 async fn registered(api: &Api) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for kind in ["applications", "models", "variants"] {
@@ -160,7 +161,7 @@ fn named(it: &Value) -> &str {
     name.unwrap_or_else(|| panic!("it has no name: {it}"))
 }
 
-/// What a client holds of an answer.
+/// The token of an answer.
 async fn token(api: &Api) -> String {
     until("an answer has a token", || async {
         let answer = answers(api).await;
@@ -169,7 +170,7 @@ async fn token(api: &Api) -> String {
     .await
 }
 
-/// Says of an answer what was right.
+/// Gives the right answer as feedback.
 async fn say(api: &Api, token: &str) {
     let item = json!({"token": token, "label": 1});
     let taken = api.post("/v1/feedback", &item).await.json(200);

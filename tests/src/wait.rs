@@ -4,8 +4,8 @@ use std::{future::Future, time::Duration};
 
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-/// How long a state may take to come about before a test fails: far beyond what it takes, so that
-/// only a state that never comes fails a test on a busy machine.
+/// Longest time until a state comes before a test fails: far beyond the usual time, so that on a
+/// busy machine a test fails only if the state never comes.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Looks until `look` finds something; `what` names it in the failure.

@@ -1,8 +1,7 @@
-//! A wire that can be cut: what connects to it is passed on to a port of this machine, until it is not.
+//! A wire that can be disturbed: connections to it are passed on to a port of this machine.
 //!
-//! A cable that is out for a moment costs a connection no byte: TCP sends again what nobody has got. So
-//! bytes are either held back and come later, or they are gone, and their connection goes with them as
-//! soon as the other end is heard again.
+//! A cable that is cut for a moment loses no byte of a connection, because TCP sends lost bytes again. So a wire either
+//! delays bytes, or loses them, and then also closes their connection as soon as the other end is heard again.
 
 use std::{
     io,
@@ -25,41 +24,41 @@ use tokio::{
     task::AbortHandle,
 };
 
-/// Bytes that are passed on at once.
+/// Size of the pieces that are passed on, bytes.
 const PIECE_BYTES: usize = 16 << 10;
 
-/// A port of the loopback interface behind which another one answers.
+/// A port of the loopback interface that passes connections on to another one.
 #[derive(Debug)]
 pub struct Wire {
     port: u16,
     state: watch::Sender<State>,
-    /// Pieces that were lost so far.
+    /// Number of pieces that were lost so far.
     lost: Arc<AtomicUsize>,
     listening: AbortHandle,
 }
 
-/// What becomes of bytes.
+/// The treatment of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flow {
     /// They pass.
     Free,
-    /// They wait until the flow is another one.
+    /// They wait until the flow changes.
     Held,
-    /// They are lost, and nobody is told; who lost some is cut off when the flow is free again.
+    /// They are lost, and neither end is told. Connections that lost bytes are closed when the flow is free again.
     Lost,
-    /// The same, but only those from the far end: it hears what it is asked, and nobody hears it.
+    /// The same, but only for bytes from the far end: it receives requests, and its answers are lost.
     AnswersLost,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct State {
     flow: Flow,
-    /// Connections that are older than the last one are cut off.
+    /// Number of resets. Connections older than the last one are closed.
     resets: u64,
 }
 
 impl Wire {
-    /// A wire to a port of the loopback interface; nobody need listen there yet.
+    /// A wire to a port of the loopback interface. Nothing needs to listen there yet.
     pub fn to(port: u16) -> Self {
         let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
         let listener = listener.expect("a port is free");
@@ -79,22 +78,22 @@ impl Wire {
         }
     }
 
-    /// Where to connect to instead.
+    /// The port to which clients must connect instead.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// From now on bytes of every connection fare like this.
+    /// Sets the treatment of the bytes of every connection from now on.
     pub fn set(&self, flow: Flow) {
         self.state.send_modify(|state| state.flow = flow);
     }
 
-    /// How many pieces were lost until now, of all connections together.
+    /// Number of pieces that were lost so far, of all connections together.
     pub fn lost(&self) -> usize {
         self.lost.load(Ordering::SeqCst)
     }
 
-    /// Cuts off every connection that there is, as a machine does that has forgotten it.
+    /// Closes every present connection, like a machine that has forgotten it.
     pub fn reset(&self) {
         self.state.send_modify(|state| state.resets += 1);
     }
@@ -102,12 +101,12 @@ impl Wire {
 
 impl Drop for Wire {
     fn drop(&mut self) {
-        // The connections end with the sender of the states.
+        // The connections end when the sender of the states is dropped.
         self.listening.abort();
     }
 }
 
-/// One thread carries all wires.
+/// The runtime of all wires, which has one thread.
 fn runtime() -> &'static Handle {
     static RUNTIME: OnceLock<Handle> = OnceLock::new();
     RUNTIME.get_or_init(|| {
@@ -127,7 +126,7 @@ async fn listen(
 ) {
     let listener = TcpListener::from_std(listener).expect("it belongs to this runtime");
     loop {
-        // Without descriptors for a moment: who connects is let in later.
+        // There are no descriptors at the moment: the client is accepted later.
         let Ok((client, _)) = listener.accept().await else {
             tokio::task::yield_now().await;
             continue;
@@ -167,14 +166,14 @@ async fn carry(
         }
     };
     if is_cut {
-        // Dropped with what is unsent, which the other ends are told.
+        // With zero linger a dropped socket discards unsent bytes and resets the connection, which the other ends see.
         for stream in [&client, &server] {
             stream.set_zero_linger().ok();
         }
     }
 }
 
-/// Passes on what comes until it ends; fails where something was lost, or an end is gone.
+/// Passes on bytes until the end. Fails if bytes were lost, or if an end is gone.
 async fn pass(
     mut from: ReadHalf<'_>,
     mut to: WriteHalf<'_>,
@@ -200,7 +199,7 @@ async fn pass(
     }
 }
 
-/// Waits for the next reset, or the end of the wire.
+/// Waits for the next reset, or for the end of the wire.
 async fn reset_after(mut states: watch::Receiver<State>, resets: u64) {
     states.wait_for(|state| state.resets > resets).await.ok();
 }
@@ -216,7 +215,7 @@ mod tests {
 
     use super::*;
 
-    /// A server that says everything twice, what it hears, and a wire to it.
+    /// A server that sends back every byte twice and reports what it receives, and a wire to it.
     fn echo() -> (Wire, Receiver<u8>) {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let wire = Wire::to(listener.local_addr().unwrap().port());

@@ -1,4 +1,4 @@
-//! `sextant bench` against a running service: what it sends, and what it says of it.
+//! `sextant bench` against a running service: the queries that it sends, and its report.
 
 use std::{fs, process::Output};
 
@@ -85,7 +85,7 @@ async fn open_loops_and_traces_send_what_is_due_to_each_application() {
     ];
     let two = ["-a", "digits", "-a", "letters:rate=40", "--rate", "100"];
     let lines = bench(&cluster, &[&two[..], &constant].concat());
-    // A gap more or less at both ends of the time that counts.
+    // One gap more or less at both ends of the measured time.
     assert!((49..=51).contains(&of(&lines, "digits")), "{lines:?}");
     assert!((19..=21).contains(&of(&lines, "letters")), "{lines:?}");
     let gamma = ["-a", "digits:rate=100", "--arrivals", "gamma", "--cv", "3"];

@@ -1,5 +1,5 @@
-//! Twenty short runs of the campaign of faults. `SEXTANT_CHAOS_SEED` and `SEXTANT_CHAOS_RUNS` ask for others;
-//! `cargo xtask chaos` is the long campaign.
+//! Twenty short runs of the campaign of faults. `SEXTANT_CHAOS_SEED` and `SEXTANT_CHAOS_RUNS` select others. `cargo
+//! xtask chaos` is the long campaign.
 
 use futures::{StreamExt, stream};
 use sextant_tests::{
@@ -7,10 +7,10 @@ use sextant_tests::{
     scratch,
 };
 
-/// How long the load of a short run meets faults, seconds.
+/// Time for which the load of a short run is exposed to faults, seconds.
 const SECONDS: u64 = 4;
 
-/// Carries out runs, some at once; fails with all that is wrong, and how to see it again.
+/// Carries out runs, some concurrently. Fails with everything that is wrong, and how to repeat it.
 async fn campaign(seeds: Vec<u64>, at_once: usize) {
     let runs = seeds.into_iter().map(|seed| async move {
         let plan = command::plan(seed, Some(SECONDS));
@@ -31,7 +31,7 @@ async fn campaign(seeds: Vec<u64>, at_once: usize) {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// The first seeds from the one asked for on whose setting is as wanted, without so many of them.
+/// The first seeds from the requested one on that have the desired setting, after skipping `without` of them.
 fn seeds(is_one: bool, without: usize, runs: usize) -> Vec<u64> {
     let number = |name: &str| -> Option<u64> {
         let value = std::env::var(name).ok();
@@ -48,7 +48,7 @@ async fn one_process_survives_faults() {
     campaign(seeds(true, 0, 8), 2).await;
 }
 
-/// Runs of a fleet in four parts, so that a busy machine finishes each within the time that a test has.
+/// Runs of a fleet in four parts, so that a busy machine finishes each within the time limit of a test.
 macro_rules! fleets {
     ($($name:ident: $without:literal),+) => {$(
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,4 +1,4 @@
-//! The command line against a running service: what a user types, and what comes out.
+//! The command line against a running service: what a user types, and the output.
 
 use std::{
     fs,
@@ -177,7 +177,7 @@ fn a_registration_that_fails_says_why() {
         stderr(&failed)
     );
     assert!(stdout(&cluster.client(&["models"])).contains("failed"));
-    // What the refusal may advise, another metric, is taken for as long as no model was measured by the first.
+    // The other metric that the refusal may advise is accepted as long as no model was measured with the first.
     let another = register(&cluster, "logistic", &["--metric", "f1"]);
     stdout(&another);
     let told = stderr(&another);
@@ -227,7 +227,7 @@ fn files_go_in_and_answers_come_out() {
     assert!(stdout(&cluster.client(&["job", "show", id])).contains("10/10"));
     assert!(stdout(&cluster.client(&["job", "wait", id])).contains("succeeded"));
     assert!(stdout(&cluster.client(&["job", "list"])).contains(id));
-    // More than the service tells where nobody asks for a number.
+    // More than the service returns without an explicit number.
     for number in 0..100 {
         let output = format!("more/{number}.jsonl");
         let submit = ["job", "submit", "--application", "digits"];
@@ -244,7 +244,7 @@ fn files_go_in_and_answers_come_out() {
     let target = folder.path().join("answers.jsonl");
     stdout(&cluster.client(&["artefact", "get", "out/a.jsonl", &target.to_string_lossy()]));
     assert_eq!(fs::read_to_string(target).expect("a file"), answers);
-    // A link to what is still to be made.
+    // A link to a file that is still to be created.
     let (link, target) = (folder.path().join("link"), folder.path().join("made.jsonl"));
     symlink("made.jsonl", &link).expect("a link");
     stdout(&cluster.client(&["artefact", "get", "out/a.jsonl", &link.to_string_lossy()]));
@@ -336,7 +336,7 @@ fn files_beside_a_model_are_sent_with_it() {
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
         cluster.client(&arguments)
     };
-    // Alone in a folder of its own, it lacks them.
+    // Alone in a separate folder, the model lacks these files.
     let elsewhere = tempfile::tempdir().expect("a folder");
     let alone = elsewhere.path().join("model.onnx");
     fs::copy(file("onnx"), &alone).expect("is copied");
@@ -364,7 +364,7 @@ fn files_beside_a_model_are_sent_with_it() {
     );
 }
 
-/// A model whose data file is as long as that of a large one: what nobody wrote takes no room on the disk.
+/// A model with a data file as long as that of a large one: unwritten parts take no room on the disk.
 fn a_large_copy(folder: &std::path::Path, name: &str) -> tempfile::TempDir {
     let copy = tempfile::tempdir().expect("a folder");
     for name in [name.to_owned(), format!("{name}.data")] {
@@ -422,7 +422,7 @@ fn a_file_is_inspected_without_a_server() {
     ] {
         assert_eq!(large[key], beside[key], "{key}");
     }
-    // Nothing of it is so large that it stays in its file: engines can be asked.
+    // No tensor is so large that it stays in its file, so engines can be asked.
     assert_eq!(large["engines"], beside["engines"]);
     let wrong = inspect("sklearn-qda.onnx", &["--output", "none"]);
     assert!(

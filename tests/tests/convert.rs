@@ -1,4 +1,4 @@
-//! Models as Python's libraries keep them, which `sextant register` converts in a Python that their owner names.
+//! Models in the formats of Python's libraries, which `sextant register` converts with a Python that their owner names.
 
 use std::{
     path::{Path, PathBuf},
@@ -21,7 +21,7 @@ fn python(environment: &str) -> PathBuf {
     python
 }
 
-/// A folder with what the libraries have written.
+/// A folder with files that the libraries have written.
 fn trained() -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a folder");
     let output = Command::new(python("python-models"))
@@ -33,7 +33,7 @@ fn trained() -> tempfile::TempDir {
     folder
 }
 
-/// Registers a model of the folder under its own name; `more` are further arguments.
+/// Registers a model of the folder under its own name; `more` has further arguments.
 fn register(
     cluster: &TestCluster,
     folder: &tempfile::TempDir,
@@ -105,7 +105,7 @@ fn saved(name: &str) -> String {
     path.to_string_lossy().into_owned()
 }
 
-/// A folder of Hugging Face, whose weights nothing reads here.
+/// A folder in Hugging Face's format, whose weights nothing reads here.
 fn hugging_face(folder: &Path, weights: &str, more: &str) -> String {
     let config = format!(r#"{{"architectures": ["BertForSequenceClassification"]{more}}}"#);
     std::fs::create_dir_all(folder).expect("a folder");
@@ -114,7 +114,7 @@ fn hugging_face(folder: &Path, weights: &str, more: &str) -> String {
     folder.to_string_lossy().into_owned()
 }
 
-/// The command line with a folder of its own for what is temporary.
+/// The command line with a separate folder for temporary files.
 fn client(cluster: &TestCluster, temporary: &Path) -> Command {
     let mut command = Command::new(sextant());
     command.args(["--server", cluster.address()]);

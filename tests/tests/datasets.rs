@@ -125,7 +125,7 @@ fn folders_of_images_are_the_classes() {
         "{all:?}"
     );
 
-    // One red pixel of a float's worth.
+    // One red pixel as a float.
     let arguments = [
         "query",
         "--application",

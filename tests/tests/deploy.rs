@@ -1,4 +1,4 @@
-//! What describes a fleet agrees with the service that it describes.
+//! The descriptions of a fleet agree with the service.
 
 use std::{collections::BTreeSet, fs, process::Command};
 
@@ -9,7 +9,7 @@ fn text(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// Everything in `text` that looks like a setting's variable.
+/// Everything in `text` that looks like the variable of a setting.
 fn variables(text: &str) -> BTreeSet<String> {
     let words = text.split(|c: char| !(c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_'));
     let settings = words.filter(|word| word.starts_with("SEXTANT_"));
@@ -66,7 +66,7 @@ fn the_images_hold_the_libraries_that_the_engines_were_tested_with() {
     }
 }
 
-/// Without the second role nobody measures what is registered on a GPU.
+/// Without the second role nothing measures the models that are registered on a GPU.
 #[test]
 fn workers_with_gpus_make_the_variants_for_them() {
     let compose = text("docker-compose.yml");

@@ -1,4 +1,4 @@
-//! What the worker itself costs per batch: an engine that does nothing, on a CPU device.
+//! Measures the worker's own cost per batch: an engine that does nothing, on a CPU device.
 //!
 //! `cargo run --release -p sextant-worker --example overhead [BATCHES]`
 
@@ -81,7 +81,7 @@ impl Bench<'_> {
         Ok(earliest)
     }
 
-    /// One batch at a time on an idle device: from `infer` to `done`.
+    /// One batch at a time on an idle device: the time from `infer` to `done`.
     fn lone(
         &self,
         batches: usize,
@@ -97,7 +97,7 @@ impl Bench<'_> {
         Ok(format!("alone {}", quantiles(took)))
     }
 
-    /// One batch at a time that starts two milliseconds ahead: by how much it starts late.
+    /// One batch at a time that starts two milliseconds ahead: how late it starts.
     fn ahead(
         &self,
         batches: usize,
@@ -111,7 +111,7 @@ impl Bench<'_> {
         Ok(format!("late by {}", quantiles(late)))
     }
 
-    /// Many at a time: what each adds.
+    /// Many at a time: the time that each adds.
     fn many(
         &self,
         batches: usize,
@@ -137,7 +137,7 @@ fn quantiles(mut times: Vec<Duration>) -> String {
     format!("p50 {:?}, p99 {:?}", quantile(0.5), quantile(0.99))
 }
 
-/// Answers with its inputs.
+/// An engine that answers with its inputs.
 struct Nothing;
 
 struct Loaded(Signature);

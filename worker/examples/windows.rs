@@ -1,10 +1,11 @@
-//! How punctually workers start batches inside their windows, on emulated devices in real time.
+//! Measures how punctually workers start batches inside their windows, on emulated devices in real
+//! time.
 //!
 //! `cargo run --release -p sextant-worker --example windows [DEVICES [BATCHES]]`. Prints one JSON
-//! object per line. Each device gets batches of ResNet-50 (2.61 ms, Clockwork's table 1) whose
-//! windows open every 4 ms and are 5 ms wide, each sent 5 ms ahead. What is measured is the start of
-//! EXEC less the window's opening, and by how much EXEC took longer than the device's own clock
-//! says.
+//! object per line. Each device gets batches of ResNet-50 (2.61 ms, Clockwork's table 1). Their
+//! windows open every 4 ms and are 5 ms wide, and each batch is sent 5 ms ahead. The example
+//! measures the start of EXEC less the window's opening, and how much longer EXEC took than the
+//! device's own clock says.
 #![expect(clippy::print_stdout, reason = "results go to standard output")]
 
 use std::{
@@ -37,7 +38,7 @@ const RUN_MS: f64 = 2.61;
 /// Time between two openings.
 const PERIOD: Duration = Duration::from_millis(4);
 
-/// How wide a window is, and how far ahead of its opening a batch is sent.
+/// The width of a window, and the time before its opening at which a batch is sent.
 const WINDOW: Duration = Duration::from_millis(5);
 
 type Outcomes = mpsc::Receiver<(Instant, InferOutcome)>;
@@ -138,7 +139,7 @@ fn report(devices: usize, sent: usize, outcomes: &Outcomes) -> Result<(), Box<dy
     Ok(())
 }
 
-/// Negative where EXEC began before the window, which must not happen.
+/// Negative if EXEC began before the window, which must not happen.
 fn late(earliest: Instant, timings: &BatchTimings) -> f64 {
     let late = timings.started.saturating_duration_since(earliest);
     let early = earliest.saturating_duration_since(timings.started);

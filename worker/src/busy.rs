@@ -1,7 +1,7 @@
-//! How long batches keep how many of a device's slots, with the part of it that is online work.
+//! How long batches hold how many of a device's slots, with the part that is online work.
 //!
-//! Slots are counted while they are held and not when a batch ends: of a run that takes longer than the
-//! time between two looks each look sees its part.
+//! Slots are counted while they are held and not when a batch ends: if a run takes longer than the time between two
+//! looks, each look sees its part of the run.
 
 use std::{
     ops::{AddAssign, Mul},
@@ -9,12 +9,12 @@ use std::{
     time::Instant,
 };
 
-/// Counts for one instance. Kept apart from it, so that it may be read when the instance is gone.
+/// Counts for one instance. They are separate from the instance, so that they can be read after it is gone.
 pub(crate) struct BusyMeter(Mutex<Meter>);
 
 struct Meter {
     held: Amount,
-    /// Slot-nanoseconds up to `at` since they were last taken.
+    /// Slot-nanoseconds up to `at` since the last [`BusyMeter::take`].
     total: Amount,
     at: Instant,
     holders: u32,
@@ -24,11 +24,11 @@ struct Meter {
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Amount {
     pub(crate) all: f64,
-    /// The share of online queries.
+    /// The part of online queries.
     pub(crate) online: f64,
 }
 
-/// Slots that a batch occupies until this is dropped.
+/// Slots that a batch holds until this is dropped.
 pub(crate) struct SlotGuard {
     busy: Arc<BusyMeter>,
     slots: Amount,
@@ -44,7 +44,7 @@ impl BusyMeter {
         })))
     }
 
-    /// Occupies slots, from a moment in the past where `from` says so.
+    /// Holds slots from the moment `from` on, which may lie in the past.
     pub(crate) fn hold(self: &Arc<Self>, slots: Amount, from: Instant) -> SlotGuard {
         self.with(|meter| meter.begin(slots, from));
         SlotGuard {
@@ -93,7 +93,7 @@ impl Meter {
     fn end(&mut self, slots: Amount, now: Instant) {
         self.advance(now);
         self.holders -= 1;
-        // Sums of shares are not exact: nothing is left over where nobody holds anything.
+        // Sums of shares are not exact. The rest is cleared when nobody holds a slot.
         self.held = if self.holders == 0 {
             Amount::default()
         } else {
@@ -108,7 +108,7 @@ impl Meter {
 // === impl Amount ===
 
 impl Amount {
-    /// So many slots, with so many rows of offline jobs among the rows of the batch.
+    /// `slots` slots for a batch of `rows` rows, of which `offline_rows` are rows of offline jobs.
     pub(crate) fn of_batch(slots: u16, rows: usize, offline_rows: u32) -> Self {
         let (all, rows) = (f64::from(slots), rows.max(1) as f64);
         let offline = (f64::from(offline_rows) / rows).min(1.0);

@@ -1,4 +1,4 @@
-//! What a worker may use and how patient it is.
+//! What a worker may use and how long it waits.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,92 +7,93 @@ use sextant_types::{DeviceType, Isolation, Variant, WorkerId};
 
 use crate::process::ProcessMeter;
 
-/// Size of a page where none is configured: small enough that rounding up costs little on a CPU.
+/// Default size of a page, bytes: small enough that rounding up costs little on a CPU.
 const PAGE_BYTES: u64 = 1 << 20;
 
-/// Bytes of inputs that wait at a worker where nothing is configured (Clockwork, section 5.2).
+/// Default for the bytes of inputs that may wait at a worker (Clockwork, section 5.2).
 const IO_BYTES: u64 = 768 << 20;
 
-/// Size of a file from which on it is mapped where nothing is configured.
+/// Default size of a file from which on the file is mapped, bytes.
 const MAP_FROM_BYTES: u64 = 512 << 20;
 
-/// What a worker may use and how patient it is.
+/// What a worker may use and how long it waits.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Its name, unique in the fleet.
+    /// The worker's name, unique in the fleet.
     pub worker: WorkerId,
-    /// Where other processes reach it, `host:port`; `None` where only its own process does.
+    /// The address at which other processes reach the worker, `host:port`; `None` if only its own process reaches it.
     pub endpoint: Option<Arc<str>>,
-    /// What it runs batches on, as the others are told: `cpu`, `cuda:0`, ..
+    /// The worker's device as it is reported to other processes: `cpu`, `cuda:0`, ..
     pub device: Arc<str>,
-    /// The type of that device and its price, as the others are told; `None` tells nothing.
+    /// The type of that device and its price, as they are reported to other processes; `None` reports neither.
     pub device_type: Option<Arc<DeviceType>>,
-    /// CPU cores that batches may occupy at once. A device with an executor of its own runs one
-    /// batch at a time, whatever this says.
+    /// CPU cores that batches may occupy at once. A device with an executor of its own runs one batch at a time and
+    /// ignores this.
     pub cores: u16,
-    /// Bytes that loaded variants may occupy. A device with memory of its own says itself.
+    /// Bytes that loaded variants may occupy. A device with memory of its own states this itself.
     pub memory_bytes: u64,
-    /// Size of a page of that memory, bytes. A device with memory of its own says itself.
+    /// Size of a page of that memory, bytes. A device with memory of its own states this itself.
     pub page_bytes: u64,
-    /// Bytes of inputs that may wait here or run; batches beyond are refused.
+    /// Bytes of inputs of waiting and running batches. The worker refuses batches beyond that.
     pub io_bytes: u64,
     /// How far ahead the window of a batch or load may open.
     pub horizon: Duration,
-    /// When a batch or load counts as stuck.
+    /// When a batch or a load counts as stuck.
     pub watchdog: Watchdog,
-    /// Cores that the threads that run batches keep to, one after the other; `None` leaves them to
-    /// the operating system.
+    /// Cores for the threads that run batches, in the order of the threads; `None` leaves the choice to the operating
+    /// system.
     pub pin: Option<Vec<usize>>,
-    /// Time between two looks at the instances, ms; heartbeats go along.
+    /// Period in which the worker looks at its instances and sends a heartbeat, ms.
     pub period_ms: u64,
-    /// Most time between the announcement that the worker leaves and its end, in which it finishes
-    /// what it is still sent. A worker that only its own process reaches (no [`Self::endpoint`]) is sent
-    /// nothing any more when that ends, and then does not wait.
+    /// Most time between the announcement that the worker leaves and its end. In this time it finishes the batches that
+    /// it still receives. A worker that only its own process reaches (no [`Self::endpoint`]) does not wait: when that
+    /// process ends, it receives nothing more.
     pub drain: Duration,
-    /// How long the others believe in this worker without a heartbeat, ms.
+    /// Time without a heartbeat after which the worker's lease lapses, ms.
     pub lease_ms: u64,
     /// When an instance counts as overloaded or interfered.
     pub thresholds: Thresholds,
-    /// Which models engines run in processes of their own, where an engine has such.
+    /// Which models run in processes of their own, if the engine supports that.
     pub isolated: IsolationPolicy,
-    /// What the workers of this process do to its cores together: each is given the same.
+    /// The common counts of all workers of this process: each worker is given the same meter.
     pub process: Arc<ProcessMeter>,
-    /// Files of models from this size on are mapped in place of being read into memory, bytes.
+    /// Files of models of at least this size are mapped instead of being read into memory, bytes.
     pub map_from_bytes: u64,
 }
 
-/// Which models run in processes of their own, as far as their applications say nothing else.
+/// Which models run in processes of their own, unless their application states something else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IsolationPolicy {
-    /// None of them.
+    /// No model.
     Nothing,
-    /// Those that were registered with a key that is no administrator's.
+    /// Models that were registered with a key that is not an administrator's.
     Foreign,
-    /// All of them.
+    /// All models.
     Everything,
 }
 
-/// When what runs counts as stuck: past `factor` times what was expected, and past the floor.
+/// When a batch or a load counts as stuck: when it takes longer than `factor` times the expected duration, and longer
+/// than the floor.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Watchdog {
-    /// No batch counts as stuck before.
+    /// No batch counts as stuck before this time.
     pub batch_floor: Duration,
-    /// No load counts as stuck before.
+    /// No load counts as stuck before this time.
     pub load_floor: Duration,
-    /// How many times the expected duration is too long.
+    /// Multiple of the expected duration that counts as too long.
     pub factor: f64,
-    /// How long an engine that was asked to end a run may take to come back.
+    /// Longest time that an engine may take to return after it was asked to end a run.
     pub end_grace: Duration,
 }
 
-/// So many times as long may the end of an engine's own process take: it is killed, and ends as soon as the machine has time
-/// for that.
+/// Multiple of the grace that the end of an engine's own process may take. The process is killed and ends when the
+/// machine has time for it.
 const KILLED: u32 = 12;
 
 // === impl Config ===
 
 impl Config {
-    /// A worker with everything but these left to the defaults.
+    /// A worker with these values and the defaults for the rest.
     pub fn new(worker: WorkerId, cores: u16, memory_bytes: u64) -> Self {
         Self {
             worker,
@@ -145,23 +146,23 @@ impl Default for Watchdog {
 }
 
 impl Watchdog {
-    /// Longest run of a batch that is expected to take so long.
+    /// Longest run of a batch with this expected duration.
     pub(crate) fn batch_limit(&self, expected: Duration) -> Duration {
         self.batch_floor.max(times(expected, self.factor))
     }
 
-    /// How long the end of a run may take whose process is killed.
+    /// Longest time from killing a run's process to the end of the run.
     pub(crate) fn kill_grace(&self) -> Duration {
         self.end_grace.saturating_mul(KILLED)
     }
 
-    /// Longest load that is expected to take so long.
+    /// Longest load with this expected duration.
     pub(crate) fn load_limit(&self, expected: Duration) -> Duration {
         self.load_floor.max(times(expected, self.factor))
     }
 }
 
-/// A factor that is not a number, or a product beyond what a clock holds, adds nothing to the floor.
+/// If the factor is not a number, or the product exceeds what a clock holds, the product adds nothing to the floor.
 fn times(expected: Duration, factor: f64) -> Duration {
     Duration::try_from_secs_f64(expected.as_secs_f64() * factor).unwrap_or_default()
 }

@@ -1,9 +1,10 @@
-//! How much others use the cores that this process may run on, and keeping engines' threads to some of them.
+//! Measures how much other processes use the cores that this process may run on, and keeps engines' threads to some of
+//! the cores.
 //!
-//! The kernel counts the time of each core in hundredths of a second (`/proc/stat`), and that of each
-//! thread of this process, and of those in which its engines run models, with the core that it ran on last
-//! (`/proc/N/task/*/stat`). What is left of a core's time is that of others. Where the kernel shows neither, nothing is
-//! known.
+//! The kernel counts the time of each core in hundredths of a second (`/proc/stat`). It counts the time of each thread
+//! of this process, and of the processes in which its engines run models, with the core that the thread ran on last
+//! (`/proc/N/task/*/stat`). The rest of a core's busy time belongs to other processes. If the kernel shows neither,
+//! nothing is known.
 
 use std::{collections::BTreeMap, fs, io, time::Duration};
 
@@ -12,22 +13,22 @@ use sextant_health::interference::CoreUse;
 
 use crate::loader::turns;
 
-/// Time over which is counted; a count has steps of 10 ms.
+/// Time over which use is measured; a count has steps of 10 ms.
 const WINDOW: Duration = Duration::from_millis(500);
 
-/// What was counted up to a moment, in hundredths of a second.
+/// The counts at one moment, in hundredths of a second.
 #[derive(Debug, Default)]
 struct Counts {
-    /// By core: busy, and all.
+    /// By core: busy time, and all time.
     cores: BTreeMap<usize, (u64, u64)>,
     /// By thread of these processes: the core that it ran on last, and its time.
     threads: BTreeMap<u64, (usize, u64)>,
 }
 
-/// How much others than this process and `own` use `cores`.
+/// How much processes other than this one and `own` use `cores`.
 ///
 /// # Errors
-/// Where the kernel does not say.
+/// If the kernel does not show the counts.
 pub(crate) async fn others_use(cores: &[usize], own: &[u32]) -> io::Result<Vec<CoreUse>> {
     let before = Counts::read(own)?;
     tokio::time::sleep(WINDOW).await;
@@ -35,8 +36,8 @@ pub(crate) async fn others_use(cores: &[usize], own: &[u32]) -> io::Result<Vec<C
     Ok(after.since(&before, cores))
 }
 
-/// Keeps the threads that engines have started themselves to these cores: those of `processes`, and those of this
-/// process that a load has started and that bear its name.
+/// Makes the threads that engines started keep to these cores: the threads of `processes`, and the threads of this
+/// process that a load started and that have its name.
 pub(crate) fn keep(cores: &[usize], processes: &[u32]) {
     let mut set = CpuSet::new();
     cores.iter().for_each(|core| set.set(*core));
@@ -49,14 +50,14 @@ pub(crate) fn keep(cores: &[usize], processes: &[u32]) {
     });
     for thread in of_processes.chain(of_loads) {
         let number = i32::try_from(thread).ok().and_then(Pid::from_raw);
-        // One that has ended meanwhile keeps to nothing.
+        // The call fails harmlessly for a thread that has ended meanwhile.
         if let Some(Err(error)) = number.map(|number| sched_setaffinity(Some(number), &set)) {
             tracing::debug!(thread, %error, "a thread cannot be kept to cores");
         }
     }
 }
 
-/// Threads of a process, by number.
+/// Ids of the threads of a process.
 fn threads(folder: &str) -> Vec<u64> {
     let tasks = fs::read_dir(folder).into_iter().flatten().flatten();
     let numbers = tasks.filter_map(|task| task.file_name().to_str()?.parse().ok());
@@ -72,7 +73,7 @@ impl Counts {
         let others = processes.iter().map(|it| format!("/proc/{it}/task"));
         for folder in std::iter::once("/proc/self/task".to_owned()).chain(others) {
             for id in threads(&folder) {
-                // A thread that has ended meanwhile has no file any more.
+                // A thread that has ended meanwhile has no file.
                 let text = fs::read_to_string(format!("{folder}/{id}/stat")).ok();
                 used_by.extend(text.and_then(|text| Some((id, used(&text)?))));
             }
@@ -118,8 +119,8 @@ fn core(line: &str) -> Option<(usize, (u64, u64))> {
     Some((core, (all.saturating_sub(idle), all)))
 }
 
-/// `/proc/N/stat` and that of a thread: behind the name in brackets, user and system time are the 12th and 13th
-/// field, the core that it ran on last is the 37th.
+/// `/proc/N/stat` and that of a thread. After the name in brackets, user and system time are the 12th and 13th field,
+/// and the core that it ran on last is the 37th.
 pub(crate) fn used(stat: &str) -> Option<(usize, u64)> {
     let (_, fields) = stat.rsplit_once(')')?;
     let fields: Vec<&str> = fields.split_ascii_whitespace().collect();

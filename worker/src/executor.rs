@@ -1,11 +1,10 @@
 //! The threads that run batches: EXEC, IO and their watchdog.
 //!
-//! A CPU device has an EXEC thread for each of its cores; a device of its own has exactly one, and
-//! an IO thread beside it. Every call of an engine is timed. A run past its limit is ended where the
-//! engine can do that: its query is told so, and nothing else has happened. What cannot be ended is
-//! given up, its batch answered and its instance failed, and another thread takes the place of the one
-//! that is stuck. Should that one ever come back, what it computed is discarded and it ends; until then
-//! it holds the instance and thereby the pages.
+//! A CPU device has one EXEC thread for each of its cores. A device with an executor of its own has exactly one EXEC
+//! thread, and an IO thread beside it. The watchdog times every call of an engine. It ends a run that is past its limit
+//! if the engine can do that: then only that run fails. It gives up a run that cannot be ended: it answers the batch,
+//! fails the instance and starts another thread in place of the stuck one. If the stuck thread returns, its outputs are
+//! discarded and it ends. Until then it holds the instance and thereby the pages.
 
 mod batch;
 mod open;
@@ -30,13 +29,13 @@ use self::{
 };
 use crate::{Config, instance::Instance, pin::Pins, shared::Shared, timed_queue::lock};
 
-/// Bounds of the time between two looks of the watchdog.
+/// Shortest time between two looks of the watchdog.
 const SHORTEST_WATCH: Duration = Duration::from_millis(1);
 
-/// See [`SHORTEST_WATCH`].
+/// Longest time between two looks of the watchdog, see [`SHORTEST_WATCH`].
 const LONGEST_WATCH: Duration = Duration::from_secs(1);
 
-/// Owns the threads; dropping it answers what waits and joins them.
+/// Owns the threads. Dropping it answers the waiting batches and joins the threads.
 pub(crate) struct Executor {
     core: Arc<Core>,
     watch: Option<JoinHandle<()>>,
@@ -54,7 +53,7 @@ struct Core {
 }
 
 impl Executor {
-    /// Starts the threads. `dedicated`: the device has an executor of its own.
+    /// Starts the threads. `dedicated` says that the device has an executor of its own.
     pub(crate) fn start(
         config: &Config,
         dedicated: bool,
@@ -69,7 +68,7 @@ impl Executor {
             stopped: Mutex::default(),
             stopping: Condvar::new(),
         });
-        // Dropped with what has been started if the next thread cannot be.
+        // If the next thread cannot be started, the drop ends the threads that were started.
         let mut executor = Self { core, watch: None };
         let exec_threads = if dedicated { 1 } else { config.cores.max(1) };
         for number in 0..usize::from(exec_threads) {
@@ -84,7 +83,7 @@ impl Executor {
         Ok(executor)
     }
 
-    /// Queues a batch; after the shutdown it is answered at once.
+    /// Queues a batch. After the shutdown it answers the batch at once.
     pub(crate) fn submit(&self, infer: Infer) {
         let Some((open, parts)) = Open::accept(infer, &self.core.shared) else {
             return;
@@ -99,17 +98,17 @@ impl Executor {
         }
     }
 
-    /// Lets batches take their inputs to a variant that has just been loaded.
+    /// Lets waiting batches take their inputs to a variant that has just been loaded.
     pub(crate) fn loaded(&self, variant: &VariantId) {
         self.core.queue.loaded(variant);
     }
 
-    /// Makes batches that wait let go of an instance that has left.
+    /// Makes waiting batches drop their handles of an instance that has left.
     pub(crate) fn unstage(&self, instance: &Arc<Instance>) {
         self.core.queue.unstage(instance);
     }
 
-    /// Whether a batch of a variant waits, or may be about to begin.
+    /// Whether a batch of the variant waits or may be about to begin.
     pub(crate) fn awaits(&self, variant: &VariantId) -> bool {
         self.core.queue.awaits(variant)
     }
@@ -133,11 +132,11 @@ impl Drop for Executor {
         let Some(watch) = self.watch.take() else {
             return;
         };
-        // A result handler may hold the last handle: a thread never waits for itself.
+        // A result handler may hold the last handle of the executor. A thread must not wait for itself.
         if watch.thread().id() == thread::current().id() || self.core.threads.is_member() {
             return;
         }
-        // It returns when every thread has ended or is given up as stuck.
+        // The watchdog returns when every thread has ended or is given up as stuck.
         let mut ended = watch.join().is_ok();
         for thread in self.core.threads.take() {
             ended &= thread.join().is_ok();
@@ -151,7 +150,7 @@ impl Drop for Executor {
 // === impl Core ===
 
 impl Core {
-    /// Looks for threads that are past their limits, until the shutdown; then until all have ended.
+    /// Looks for threads that are past their limits until the shutdown, and then until all threads have ended.
     fn watch(self: &Arc<Self>) {
         let floor = self.config.watchdog.batch_floor;
         let period = (floor / 10).clamp(SHORTEST_WATCH, LONGEST_WATCH);
@@ -166,7 +165,7 @@ impl Core {
         }
     }
 
-    /// Lets the watchdog see that a thread has ended.
+    /// Tells the watchdog that a thread has ended.
     fn wake_watch(&self) {
         drop(lock(&self.stopped));
         self.stopping.notify_all();

@@ -1,8 +1,8 @@
 //! A loaded variant: its handle, its pages, its counters, and whether it may still be used.
 //!
-//! Each load makes a new instance, and unloading or giving up ends it for good. An instance is
-//! therefore the *version* of a variant's weights (Clockwork's guard): a batch that began on one
-//! and finds it void at its end has computed nothing that may be answered.
+//! Each load makes a new instance. An unload or a failure ends the instance for good. An instance is therefore the
+//! *version* of a variant's weights (Clockwork's guard): a batch that began on an instance and finds it void at the end
+//! must not answer with its outputs.
 
 use std::{
     any::Any,
@@ -20,27 +20,28 @@ use tokio::sync::oneshot;
 
 use crate::{busy::BusyMeter, ledger::Reservation};
 
-/// Panics of an engine in a row, without a run that succeeds, after which its instance is given up.
+/// Number of consecutive panics of an engine, without a successful run between them, after which the instance is given
+/// up.
 ///
-/// One panic is an engine's way to refuse a batch that it should have refused with an error; the
-/// contract says that the model is usable after a failed run. An engine that does nothing but panic
-/// will not recover, and a new instance may.
+/// A single panic is treated as a refused batch that the engine should have refused with an error: the contract says
+/// that the model is usable after a failed run. An engine that always panics does not recover, but a new instance may
+/// work.
 const PANICS_IN_A_ROW: u32 = 20;
 
 /// May be used, see [`Instance::state`].
 const LIVE: u8 = 0;
 
-/// Nothing new begins on it; what runs is answered.
+/// Nothing new begins on it; running batches are answered.
 const LEAVING: u8 = 1;
 
-/// Nothing new begins on it; what runs is not answered with its outputs.
+/// Nothing new begins on it; running batches are not answered with their outputs.
 const VOID: u8 = 2;
 
-/// See the module. The order of the fields is that of dropping: the engine gives the memory back,
-/// then the pages are free, then whoever waits is told.
+/// See the module. Fields drop in their order: first the engine gives the memory back, then the pages are free, then
+/// waiting tasks are told.
 pub(crate) struct Instance {
     pub(crate) variant: Arc<Variant>,
-    /// What was measured of it on devices of this type; `None` where nothing was when it was loaded.
+    /// The variant's profile on devices of this type; `None` if there was none at the load.
     profile: Option<Profile>,
     pub(crate) model: Arc<dyn LoadedModel>,
     /// Whether it runs in a process of its own.
@@ -51,22 +52,22 @@ pub(crate) struct Instance {
     pub(crate) late: AtomicU64,
     pub(crate) batches: AtomicU64,
     pub(crate) run_nanos: AtomicU64,
-    /// What the profile expected for the same batches; as long as they ran where there is none.
+    /// The time that the profile expected for the same batches; without a profile, the time that they took.
     pub(crate) expected_nanos: AtomicU64,
-    /// Nanoseconds after the worker's start.
+    /// When it was last used, nanoseconds since the worker's start.
     pub(crate) last_used: AtomicU64,
     state: AtomicU8,
-    /// Whether the rows of a joined run could not be told apart.
+    /// Whether each part of a batch has a run of its own, because a joined run's rows could not be assigned to parts.
     is_apart: AtomicBool,
     panics_in_a_row: AtomicU32,
     pub(crate) pages: Reservation,
-    /// Closes when the last batch has left.
+    /// Closes when the last batch has left the instance.
     gone: Mutex<Option<oneshot::Receiver<()>>>,
     _leaving: oneshot::Sender<()>,
 }
 
 impl Instance {
-    /// Of a variant on a device of a type, where the worker knows it.
+    /// An instance of a variant on a device of the given type, if the worker knows the type.
     pub(crate) fn new(
         (variant, on): (Arc<Variant>, Option<&DeviceTypeName>),
         model: Arc<dyn LoadedModel>,
@@ -102,12 +103,12 @@ impl Instance {
         self.state.load(Ordering::Acquire) == VOID
     }
 
-    /// From now on nothing begins on it.
+    /// From now on nothing begins on the instance.
     pub(crate) fn leave(&self) {
         self.state.fetch_max(LEAVING, Ordering::AcqRel);
     }
 
-    /// From now on nothing begins on it, and what runs is void.
+    /// From now on nothing begins on the instance, and the outputs of running batches are void.
     pub(crate) fn void(&self) {
         self.state.fetch_max(VOID, Ordering::AcqRel);
     }
@@ -128,13 +129,13 @@ impl Instance {
         }
     }
 
-    /// What resolves once nobody holds the instance; the first caller gets it.
+    /// Resolves when nobody holds the instance. Only the first caller gets it.
     pub(crate) fn gone(&self) -> Option<oneshot::Receiver<()>> {
         let mut gone = self.gone.lock().unwrap_or_else(PoisonError::into_inner);
         gone.take()
     }
 
-    /// Notes a successful run. Returns how long it was to take, ns.
+    /// Notes a successful run. Returns the expected duration, ns.
     pub(crate) fn count(&self, rows: usize, ran: Duration) -> u64 {
         let ran = ran.as_nanos() as u64;
         let expected_ms = self
@@ -149,7 +150,7 @@ impl Instance {
         expected
     }
 
-    /// Runs the engine: its panics up to now are forgiven where it succeeds.
+    /// Runs the engine. A success resets the count of panics.
     pub(crate) fn run<T>(&self, run: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
         let result = self.call(run);
         if result.is_ok() && self.panics_in_a_row.load(Ordering::Relaxed) != 0 {
@@ -158,7 +159,7 @@ impl Instance {
         result
     }
 
-    /// Calls the engine. A panic is a failure; too many in a row are a lost engine.
+    /// Calls the engine. A panic counts as a failure; too many consecutive panics count as a lost engine.
     pub(crate) fn call<T>(&self, call: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
         match catch_unwind(AssertUnwindSafe(call)) {
             Ok(result) => result,
@@ -177,9 +178,8 @@ impl Instance {
     }
 }
 
-/// What was measured of a variant on a type of device. What was measured on another type says nothing of
-/// whether something else slows it down here. Variants of earlier versions do not say where they were
-/// measured.
+/// The profile of a variant on a type of device. Measurements on another type do not show whether something slows the
+/// variant down here. Variants of earlier versions of the service do not state where they were measured.
 fn profile_on(variant: &Variant, on: Option<&DeviceTypeName>) -> Option<Profile> {
     let measured = on.and_then(|on| variant.measured(on));
     match (on, &variant.measured_on) {
@@ -188,7 +188,7 @@ fn profile_on(variant: &Variant, on: Option<&DeviceTypeName>) -> Option<Profile>
     }
 }
 
-/// What a panic said.
+/// The message of a panic.
 pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))

@@ -1,4 +1,4 @@
-//! Memory accounting in pages: weights once per artefact, working memory once per session.
+//! Memory accounting in pages: weights count once per artefact, working memory once per session.
 
 use std::{
     collections::HashMap,
@@ -10,8 +10,8 @@ use sextant_engine::pages::{PageCache, PageSet, PageShortage};
 use sextant_rpc::Pages;
 use sextant_types::{Digest, EngineName, Optimization, Precision, Variant};
 
-/// Which pages are held, and for what. Variants that differ only in their maximum batch share a
-/// session; variants of one artefact and precision on one engine share its weights.
+/// Which pages are held, and for what. Variants that differ only in their maximum batch share a session; variants of
+/// one artefact and precision on one engine share its weights.
 pub(crate) struct Ledger {
     books: Mutex<Books>,
 }
@@ -20,18 +20,19 @@ struct Books {
     cache: PageCache,
     weights: HashMap<Weights, SharedPages>,
     sessions: HashMap<Session, SharedPages>,
-    /// Pages of holds.
+    /// Pages of all holds.
     kept: u64,
 }
 
-/// Pages that are kept from variants, for a model that is measured on the device; free again when it is dropped.
+/// Pages that variants cannot get, because a model is measured on the device. They are free again when the hold is
+/// dropped.
 pub(crate) struct Hold {
     ledger: Arc<Ledger>,
     pages: PageSet,
 }
 
-/// The pages of what one handle of a variant needs; they are free again when it is dropped and no
-/// other handle needs them.
+/// The pages that one handle of a variant needs. They are free again when the reservation is dropped and no other
+/// handle needs them.
 pub(crate) struct Reservation {
     ledger: Arc<Ledger>,
     session: Session,
@@ -53,7 +54,7 @@ struct Session {
     threads: u16,
 }
 
-/// Pages that several share: as many as the most demanding of them needs.
+/// Pages that several holders share: as many as the most demanding holder needs.
 #[derive(Default)]
 struct SharedPages {
     pages: PageSet,
@@ -72,7 +73,7 @@ impl Ledger {
         }
     }
 
-    /// Takes the pages that `variant` adds to what is held, or none.
+    /// Takes all the pages that `variant` needs in addition to those held, or none.
     pub(crate) fn reserve(
         self: &Arc<Self>,
         variant: &Variant,
@@ -117,7 +118,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Pages of a variant that shares none.
+    /// Pages of a variant that shares no pages.
     pub(crate) fn pages_of(&self, variant: &Variant) -> u64 {
         let (weights, session) = self.lock().wanted(variant).pages;
         weights.saturating_add(session)
@@ -155,14 +156,14 @@ impl Ledger {
     }
 }
 
-/// What a variant needs: its session and the pages of its weights and working memory.
+/// What a variant needs: its session, the pages of its weights and those of its working memory.
 struct PageDemand {
     session: Session,
     pages: (u64, u64),
 }
 
 impl PageDemand {
-    /// Pages in addition to those that others hold for the same.
+    /// Pages that are missing beyond those that others hold for the same weights and session.
     fn missing(&self, books: &Books) -> (u64, u64) {
         let weights = books.weights.get(&self.session.weights);
         let session = books.sessions.get(&self.session);
@@ -204,7 +205,7 @@ fn enter<K: Eq + Hash>(held: &mut HashMap<K, SharedPages>, key: K, pages: PageSe
     held.wanted.push(wanted);
 }
 
-/// Strikes one holder out; returns the pages that the others do not need.
+/// Removes one holder. Returns the pages that the other holders do not need.
 fn leave<K: Eq + Hash>(held: &mut HashMap<K, SharedPages>, key: &K, wanted: u64) -> PageSet {
     let Some(entry) = held.get_mut(key) else {
         return PageSet::default();
@@ -227,12 +228,12 @@ impl Hold {
         self.pages.len()
     }
 
-    /// Takes free pages until it has `wanted`, as many as there are. Returns how many are still missing.
+    /// Takes free pages until it has `wanted` pages or none is free. Returns how many are still missing.
     pub(crate) fn grow(&mut self, wanted: u64) -> u64 {
         let missing = wanted.saturating_sub(self.pages.len());
         let mut books = self.ledger.lock();
         let count = missing.min(books.cache.free());
-        // Never more than are free.
+        // At most as many as are free.
         if let Ok(taken) = books.cache.acquire(count) {
             books.kept += count;
             self.pages.join(taken);
@@ -240,13 +241,13 @@ impl Hold {
         wanted.saturating_sub(self.pages.len())
     }
 
-    /// Takes over up to `pages` of another hold.
+    /// Takes up to `pages` pages from another hold.
     pub(crate) fn take_over(&mut self, other: &mut Self, pages: u64) {
         let left = other.pages().saturating_sub(pages);
         self.pages.join(other.pages.shrink(left));
     }
 
-    /// Gives back what it has beyond `wanted`.
+    /// Gives back the pages beyond `wanted`.
     pub(crate) fn shrink(&mut self, wanted: u64) {
         let beyond = self.pages.shrink(wanted);
         let mut books = self.ledger.lock();
@@ -264,7 +265,7 @@ impl Drop for Hold {
 // === impl Reservation ===
 
 impl Reservation {
-    /// Pages of which its handle has need; others may have need of some of them, too.
+    /// Pages that its handle needs; other handles may share some of them.
     pub(crate) fn pages(&self) -> u64 {
         self.weights_pages + self.session_pages
     }

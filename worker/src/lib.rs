@@ -1,11 +1,12 @@
-//! Devices, memory, engines: running a batch on time.
+//! The role `worker`: it owns a device with its memory and its engines, and runs batches on time.
 //!
-//! Entry points: [`Worker::start`], which returns the handle (a [`sextant_rpc::Work`]) and the
-//! [`Service`] that keeps the lease and watches the instances.
+//! Entry points: [`Worker::start`] returns the handle (a [`sextant_rpc::Work`]) and the [`Service`], which keeps the
+//! lease and watches the instances.
 //!
-//! **Invariant:** a worker does what it is told inside the window it is told, or says that it did
-//! not. It never retries, evicts or chooses; it knows no other worker and no query. The one exception is a model that is
-//! measured on its device: nobody else knows of that one, so the worker makes room for it ([`Worker::host`]).
+//! **Invariant:** a worker does what it is told inside the window that it is given, or says that it did not. It never
+//! retries, evicts or chooses. It knows no other worker and no query. The one exception is a model that registration
+//! measures on the worker's device: the dispatcher does not know of that model, so the worker makes room for it
+//! ([`Worker::host`]).
 
 mod busy;
 mod config;
@@ -53,14 +54,14 @@ use crate::{
     shared::Shared,
 };
 
-/// How often a worker that keeps to some of its cores looks at the others.
+/// Period after which a worker that keeps to some of its cores looks at its other cores.
 const SPREAD_PERIOD: Duration = Duration::from_secs(10);
 
 /// A worker's handle: one device with its executor. Cheap to clone behind its [`Arc`].
 pub struct Worker {
     this: Weak<Self>,
     config: Config,
-    /// Batches that may run at once.
+    /// Most batches that run at the same time.
     cores: u16,
     engines: Vec<Arc<dyn Engine>>,
     objects: Arc<dyn ObjectStore>,
@@ -69,21 +70,21 @@ pub struct Worker {
     executor: Executor,
     turns: Turns,
     ledger: Arc<Ledger>,
-    /// One load or unload of a variant at a time.
+    /// The locks that let only one load or unload of a variant run at a time.
     moving: LiveMap<VariantId, tokio::sync::Mutex<()>>,
     doubtful: DoubtfulRecords,
-    /// One model after the other is made room for.
+    /// The lock that lets the worker make room for one model at a time.
     making_room: tokio::sync::Mutex<()>,
-    /// Read by every load for as long as it takes; `false` after the shutdown.
+    /// Each load holds it for reading as long as the load takes; `false` after the shutdown.
     open: tokio::sync::RwLock<bool>,
 }
 
 impl Worker {
-    /// Starts the threads. The engines must be those of one device; none are those of the CPU. The
-    /// returned [`Service`] must be run to keep the lease and to tell of what broke.
+    /// Starts the threads. All engines must be of the same device; without engines the device is the CPU. The caller
+    /// must run the returned [`Service`]: it keeps the lease and reports broken instances.
     ///
-    /// Fails with [`io::ErrorKind::InvalidInput`] where engines of different devices are given or
-    /// cores to keep to that the process may not use, and where threads cannot be started.
+    /// Fails with [`io::ErrorKind::InvalidInput`] if the engines are of different devices or if the process may not use
+    /// the configured cores. Fails as well if threads cannot be started.
     pub fn start(
         config: Config,
         engines: Vec<Arc<dyn Engine>>,
@@ -127,24 +128,25 @@ impl Worker {
 }
 
 impl Worker {
-    /// Whether its device is this machine's cores.
+    /// Whether the worker's device is this machine's cores.
     fn is_processor(&self) -> bool {
         device_of(&self.engines).is_ok_and(|device| device == Device::Cpu)
     }
 
-    /// Processes in which engines run models.
+    /// Ids of the processes in which engines run models.
     fn processes(&self) -> Vec<u32> {
         let engines = self.engines.iter();
         engines.flat_map(|engine| engine.processes()).collect()
     }
 
-    /// Threads that run batches keep to these cores, those that engines have started themselves included.
+    /// Makes the threads that run batches keep to these cores. This includes the threads that engines started.
     fn keep_to(&self, chosen: &[usize]) {
         self.executor.pins().change(chosen);
         cores::keep(chosen, &self.processes());
     }
 
-    /// Looks now and then whether others have left the rest of `cores`, and takes all of them again then.
+    /// Looks at `cores` every [`SPREAD_PERIOD`]. Takes all of them again when other processes have left the rest of
+    /// them.
     fn spread_later(&self, cores: Vec<usize>) {
         let this = Weak::clone(&self.this);
         tokio::spawn(async move {
@@ -166,7 +168,7 @@ impl Worker {
         });
     }
 
-    /// The cores that batches may run on: those that are configured, or all that the process may use.
+    /// The cores that batches may run on: the configured cores, or all cores that the process may use.
     fn permitted_cores(&self) -> io::Result<Vec<usize>> {
         match &self.config.pin {
             Some(cores) => Ok(cores.clone()),
@@ -174,8 +176,8 @@ impl Worker {
         }
     }
 
-    /// Goes on with what it is told even when whoever told it stops waiting: an instance is never
-    /// left half-way. `None` when the runtime ends.
+    /// Runs `work` in a task of its own, which goes on when the caller stops waiting: no instance is left half loaded.
+    /// `None` if the runtime ends.
     async fn detached<F, T>(&self, work: impl FnOnce(Arc<Self>) -> F) -> Option<T>
     where
         F: Future<Output = T> + Send + 'static,
@@ -248,7 +250,8 @@ impl Work for Worker {
         let load = self.detached(|worker| async move {
             let loaded = worker.load_noted(load).await;
             let now = worker.executor.pins().now();
-            // What a load has started keeps to the same cores, where others were chosen than those it begins with.
+            // Threads that the load started begin on the configured cores. They must keep to the chosen ones if those
+            // differ.
             if now != worker.config.pin.as_deref().unwrap_or_default() {
                 cores::keep(&now, &worker.processes());
             }
@@ -257,9 +260,9 @@ impl Work for Worker {
         load.await.unwrap_or(Err(WorkError::ShuttingDown))
     }
 
-    /// Always succeeds: nothing begins on the variant any more, what runs is answered with
-    /// [`sextant_rpc::InferError::WeightsChanged`], and the pages are free when it returns, unless
-    /// a batch does not come back.
+    /// Always succeeds. Nothing begins on the variant any more, and a running batch is answered with
+    /// [`sextant_rpc::InferError::WeightsChanged`]. The pages are free when it returns, unless a batch does not come
+    /// back.
     async fn unload(&self, variant: &VariantId) -> Result<(), WorkError> {
         let variant = variant.clone();
         let unload = self.detached(|worker| async move { worker.unload_variant(&variant).await });

@@ -1,4 +1,4 @@
-//! Loading and unloading, with the state machine told at each step.
+//! Loading and unloading of variants. Each step is reported to the state machine.
 
 pub(crate) mod records;
 mod replace;
@@ -19,14 +19,14 @@ use tokio::sync::oneshot;
 use self::turns::{LoadResult, Turn, no_memory};
 use crate::{Worker, instance::Instance, log::Action};
 
-/// How long an unload waits for batches that are running.
+/// Longest time for which an unload waits for running batches.
 const DRAIN: Duration = Duration::from_secs(30);
 
-/// What a variant is loaded with.
+/// The engine with which a variant is loaded.
 struct EngineChoice {
     engine: Arc<dyn Engine>,
-    /// Whether that has a process of its own for it. An engine that has none, such as one of GPUs, runs here whatever is
-    /// said of the variant.
+    /// Whether the engine runs the variant in a process of its own. An engine that does not support this, such as that
+    /// of GPUs, runs the variant in the worker's process whatever the policy says.
     is_isolated: bool,
 }
 
@@ -41,17 +41,17 @@ fn request_for(variant: &Variant, model: ModelFile) -> LoadRequest {
 }
 
 impl Worker {
-    /// Loads a variant and notes how it went.
+    /// Loads a variant and notes the result.
     pub(crate) async fn load_noted(&self, load: Load) -> Result<LoadTimings, WorkError> {
         let arrived = Instant::now();
         let (earliest, expected) = (load.earliest.max(arrived), load.expected);
         let loaded = self.load_variant(load, arrived).await;
         let note = match &loaded {
-            // Nothing was done for a variant that was loaded already.
+            // Nothing was done: the variant was loaded already.
             Ok(timings) if timings.load_us == 0.0 => Ok(None),
             Ok(timings) => Ok(Some(Action {
                 expected,
-                // Both are expected together.
+                // The expected duration covers both.
                 actual: Duration::try_from_secs_f64((timings.fetch_us + timings.load_us) / 1e6)
                     .unwrap_or_default(),
                 earliest,
@@ -81,7 +81,8 @@ impl Worker {
         }
         let chosen = self.engine(&load.variant)?;
         match loaded {
-            // Of a model that was deleted, and whose name another one has: its answers are nobody's any more.
+            // The instance is of a deleted model, whose name another model has now. Its outputs must not answer
+            // anybody.
             Some(loaded) if loaded.variant.artefact != load.variant.artefact => {
                 self.unload_instance(loaded, Instance::void).await;
                 let load = Load {
@@ -101,7 +102,7 @@ impl Worker {
         }
     }
 
-    /// Loads what is not loaded. The caller has its turn.
+    /// Loads a variant that is not loaded. The caller holds the lock of its turn.
     async fn load_anew(
         &self,
         load: &Load,
@@ -109,7 +110,8 @@ impl Worker {
         arrived: Instant,
     ) -> Result<LoadTimings, WorkError> {
         if load.earliest <= Instant::now() {
-            // Decided again when the load begins; here it saves fetching the artefact for nothing.
+            // The same check runs again when the load begins. Here it avoids fetching the artefact for a load that
+            // would be refused.
             self.make_up(&load.variant).await;
             let room = self.ledger.check(&load.variant);
             room.map_err(|short| no_memory(&load.variant, short, &self.ledger))?;
@@ -139,7 +141,7 @@ impl Worker {
         Ok(timings)
     }
 
-    /// An instance that nothing finds yet.
+    /// Makes an instance that is not in the table yet.
     async fn open_instance(
         &self,
         load: &Load,
@@ -161,7 +163,7 @@ impl Worker {
         let engine = || Arc::clone(&chosen.engine);
         let mut opened = self.open_in_turn(load, engine(), request, fetched).await;
         if matches!(opened, Err(WorkError::Failed { .. })) && !needs_file && !is_prepared() {
-            // It was forgotten meanwhile.
+            // The engine had dropped what it kept of the model meanwhile.
             let request = self.fetch(variant, &chosen).await?;
             fetched = fetching.elapsed();
             opened = self.open_in_turn(load, engine(), request, fetched).await;
@@ -182,7 +184,7 @@ impl Worker {
         Ok((Arc::new(instance), timings))
     }
 
-    /// The artefact; the store has compared its bytes with its digest.
+    /// Fetches the artefact; the store has checked its bytes against its digest.
     async fn fetch(
         &self,
         variant: &Variant,
@@ -202,8 +204,8 @@ impl Worker {
         Ok(request_for(variant, model))
     }
 
-    /// The artefact's file; the weights of a large one stay where the store has them. Nothing is read of one that a process
-    /// of its own is to read.
+    /// The artefact's file. The weights of a large file stay where the store has them. Nothing is read of a file that a
+    /// process of its own will read.
     async fn artefact(
         &self,
         variant: &Variant,
@@ -220,7 +222,7 @@ impl Worker {
             };
             let open = move || opened_by(&file, &scratch);
             match tokio::task::spawn_blocking(open).await? {
-                // Such as a file system without hard links.
+                // For example, a file system without hard links.
                 Err(sextant_engine::Error::Failed(reason)) => {
                     tracing::warn!(variant = %variant.id, reason, "a large model is read into memory");
                 }
@@ -230,8 +232,8 @@ impl Worker {
         Ok(objects.get_blob(&variant.artefact).await?.into())
     }
 
-    /// Waits for the LOAD thread, and no longer than a load may take once it has begun. What the artefact has taken is a part
-    /// of the load, as it is of the time that is expected of it: it does not count as a late start.
+    /// Waits for the LOAD thread, but at most the time limit of a load from the load's begin on. The expected duration
+    /// of a load includes the fetching of the artefact: that time does not count as a late start.
     async fn open_in_turn(
         &self,
         load: &Load,
@@ -253,7 +255,7 @@ impl Worker {
             began: began_sender,
             reply,
         });
-        // Closed without a word where the load was refused: the reply says why.
+        // If the load was refused, the channel closes without a message; the reply has the error.
         let began = began.await.unwrap_or_else(|_| Instant::now());
         let profiled = Duration::try_from_secs_f64(load.variant.profile.first_ms() / 1e3);
         let expected = load.expected.max(profiled.unwrap_or_default());
@@ -295,7 +297,7 @@ impl Worker {
     async fn note_load_failed(&self, variant: &Variant, error: &WorkError) {
         let reason = error.to_string();
         let mut commands = vec![Command::LoadFailed { reason }];
-        // Nothing is broken where a load had no room or no time: it is not loaded, and that is all.
+        // A load that failed for want of room or time breaks nothing: the variant is not loaded.
         if !matches!(error, WorkError::Failed { .. } | WorkError::Unknown { .. }) {
             commands.push(Command::Unloaded);
         }
@@ -306,7 +308,7 @@ impl Worker {
         }
     }
 
-    /// Unloads a variant; what runs on it is void. Succeeds whatever the state machine says: the
+    /// Unloads a variant. The outputs of its running batches are void. Succeeds whatever the state machine answers: the
     /// memory is given back.
     pub(crate) async fn unload_variant(&self, variant: &VariantId) {
         let turn = self.turn(variant);
@@ -317,7 +319,7 @@ impl Worker {
         }
     }
 
-    /// Unloads an instance. `end` says what becomes of the batches that run on it.
+    /// Unloads an instance. `end` says what happens to its running batches.
     pub(crate) async fn unload_instance(&self, instance: Arc<Instance>, end: fn(&Instance)) {
         let variant = Arc::clone(&instance.variant);
         self.note(&variant, Command::Drain).await;
@@ -327,7 +329,7 @@ impl Worker {
         self.note(&variant, Command::Unloaded).await;
     }
 
-    /// Nothing finds the instance any more, and nothing that waits holds it.
+    /// Removes an instance from the table, and makes waiting batches drop it.
     fn discard(&self, instance: &Arc<Instance>) {
         instance.leave();
         self.shared.remove(instance);
@@ -340,7 +342,7 @@ impl Worker {
         }
     }
 
-    /// Tells the state machine of the instances that broke.
+    /// Reports broken instances to the state machine.
     pub(crate) async fn note_given_up(&self) {
         for given_up in self.shared.take_given_up() {
             let reason = given_up.reason;
@@ -348,7 +350,7 @@ impl Worker {
         }
     }
 
-    /// A command to this worker's instance of `variant`.
+    /// A command for this worker's instance of `variant`.
     pub(crate) fn transition(&self, variant: &Variant, command: Command) -> Transition {
         Transition {
             key: InstanceKey::new(variant.id.clone(), self.config.worker.clone()),
@@ -368,9 +370,9 @@ impl Worker {
         told.map_err(|error| WorkError::Rejected(error.to_string()))
     }
 
-    /// Records again what is loaded, after the lease had lapsed.
+    /// Records the loaded variants again after the lease had lapsed.
     pub(crate) async fn announce(&self) {
-        // The instances are not held meanwhile: they would not count as idle.
+        // The instances are not held meanwhile: a held instance does not count as idle.
         let instances = self.shared.instances().into_iter();
         let variants: Vec<Arc<Variant>> = instances.map(|it| Arc::clone(&it.variant)).collect();
         let is_loaded = |variant: &Variant| self.shared.instance(&variant.id).is_some();
@@ -378,7 +380,7 @@ impl Worker {
             for command in [Command::Load, Command::Loaded] {
                 self.note(&variant, command).await;
             }
-            // What it said when it went may have come before.
+            // If it was unloaded meanwhile, its last report may have come before this one.
             if !is_loaded(&variant) {
                 let application = variant.application.clone();
                 self.doubtful.add(variant.id.clone(), application);
@@ -390,7 +392,7 @@ impl Worker {
     pub(crate) async fn stop(&self) {
         self.executor.close();
         self.turns.close();
-        // Until the last load that has begun is through.
+        // Waits until the last load that has begun has ended.
         *self.open.write().await = false;
         self.note_given_up().await;
         for instance in self.shared.instances() {
@@ -398,7 +400,7 @@ impl Worker {
         }
     }
 
-    /// Held while a variant is loaded or unloaded.
+    /// The lock that a load or unload of the variant holds.
     pub(crate) fn turn(&self, variant: &VariantId) -> Arc<tokio::sync::Mutex<()>> {
         let made = self.moving.get_or_make(variant.clone(), || {
             Ok::<_, std::convert::Infallible>(tokio::sync::Mutex::new(()))
@@ -410,7 +412,7 @@ impl Worker {
     }
 }
 
-/// Waits for the batches that run on an instance that nothing finds any more.
+/// Waits for the running batches of an instance that is no longer in the table.
 async fn see_off(instance: Arc<Instance>) {
     let variant = Arc::clone(&instance.variant);
     let gone = instance.gone();
@@ -437,7 +439,7 @@ fn us(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e6
 }
 
-/// An error with what is behind it, in one line.
+/// The text of an error and of its sources, in one line.
 fn with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

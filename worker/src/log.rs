@@ -1,10 +1,10 @@
-//! How well actions were foreseen: what was expected of the last ones against what they took
-//! (Clockwork, section 6.5 and figure 10).
+//! Compares the expected with the actual duration of the last actions (Clockwork, section 6.5 and
+//! figure 10).
 //!
-//! An action's *error* is how long it took less what was expected. Its *completion error* is its
-//! end less where its window's start and the expectation put it: whatever made it start late adds
-//! to it. Only successful actions of which something was expected are in the log; a result takes
-//! one short lock and no allocation.
+//! An action's *error* is its actual duration less the expected one. Its *completion error* is its
+//! actual end less the end that follows from its window's start and the expected duration: every
+//! cause of a late start adds to it. The log holds only successful actions with an expected
+//! duration. Noting a result takes one short lock and no allocation.
 
 use std::{
     collections::BTreeMap,
@@ -14,7 +14,7 @@ use std::{
 
 use sextant_rpc::{ActionKind, ActionStats, Mispredictions, WorkerStats};
 
-/// Actions of each kind that the log remembers.
+/// Number of actions of each kind that the log keeps.
 const REMEMBERED: usize = 8192;
 
 /// Counts and a ring of the last actions, by kind.
@@ -28,7 +28,7 @@ pub(crate) struct Log {
 pub(crate) struct Action {
     pub(crate) expected: Duration,
     pub(crate) actual: Duration,
-    /// Start of its window, or its arrival where that came later.
+    /// Start of its window, or its arrival if that was later.
     pub(crate) earliest: Instant,
     pub(crate) ended: Instant,
 }
@@ -38,7 +38,7 @@ struct Record {
     succeeded: u64,
     failed: BTreeMap<&'static str, u64>,
     ring: Vec<Sample>,
-    /// Where the next sample goes once the ring is full.
+    /// Index of the next sample once the ring is full.
     next: usize,
 }
 
@@ -59,12 +59,12 @@ impl Log {
         Self {
             infer: record(REMEMBERED),
             load: record(REMEMBERED),
-            // Nothing is expected of an unload: it takes no time of the device.
+            // Unloads have no expected duration: they take no time of the device.
             unload: record(0),
         }
     }
 
-    /// Notes an action: what it took, or the code of its error.
+    /// Notes an action: its durations, or the code of its error.
     pub(crate) fn note(&self, kind: ActionKind, result: Result<Option<Action>, &'static str>) {
         let mut record = self
             .record(kind)
@@ -92,7 +92,7 @@ impl Log {
         }
     }
 
-    /// Actions of a kind that succeeded, and those that did not by code.
+    /// The number of successful actions of a kind, and the number of failed ones by code.
     pub(crate) fn counts(&self, kind: ActionKind) -> (u64, BTreeMap<&'static str, u64>) {
         let record = self.record(kind).lock();
         let record = record.unwrap_or_else(PoisonError::into_inner);

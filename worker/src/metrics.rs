@@ -1,4 +1,4 @@
-//! What workers show of themselves to those who watch the service.
+//! The metrics of workers.
 
 use std::{
     fmt,
@@ -19,14 +19,14 @@ use sextant_rpc::{ActionKind, Work};
 
 use crate::Worker;
 
-/// Looks at the workers of a process when it is asked.
+/// Reads the workers of a process at each scrape.
 struct Look(Vec<Weak<Worker>>);
 
-/// Name, help, unit, and what is read of a worker.
+/// Name, help, unit, and the function that reads the value from a worker.
 type Reading<T> = (&'static str, &'static str, Option<Unit>, fn(&Worker) -> T);
 
-/// Adds the metrics of all workers of a process under `worker_`, each with its name and its device.
-/// Those of a worker end with it.
+/// Adds the metrics of all workers of a process under `worker_`, each with the worker's name and
+/// device. The metrics of a worker end with it.
 pub fn register_metrics(workers: &[Arc<Worker>], registry: &mut Registry) {
     let workers = workers.iter().map(Arc::downgrade).collect();
     let registry = registry.sub_registry_with_prefix("worker");
@@ -130,7 +130,7 @@ impl Collector for Look {
     }
 }
 
-/// Slot time is counted at each look of a worker at itself.
+/// Slot time is counted each time a worker looks at its instances.
 fn busy(workers: &[Arc<Worker>], encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
     let help = "Time for which batches kept slots, added up over the slots";
     let unit = Some(&Unit::Seconds);

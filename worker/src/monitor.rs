@@ -1,4 +1,4 @@
-//! The worker's own watch: lease, utilisation, condition of each instance.
+//! The worker's monitor: lease, utilisation, and the condition of each instance.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -30,13 +30,13 @@ pub struct Service {
     worker: Arc<Worker>,
     seen: HashMap<VariantId, InstanceObservation>,
     looked: Instant,
-    /// Whether what an earlier worker of the name has left in the store is out of sight.
+    /// Whether the records that an earlier worker of the same name left in the store are gone.
     begun: bool,
-    /// The type that the worker's name stood for before, where it was another.
+    /// The former device type of the worker's name, if it was another type.
     former_type: Option<DeviceTypeName>,
     /// When the worker started, ms since the Unix epoch.
     since_ms: u64,
-    /// Whether it has been told that it is to leave.
+    /// Whether the store says that the worker is to leave.
     leaving: bool,
     watch: Watch,
 }
@@ -44,22 +44,22 @@ pub struct Service {
 /// Why a worker has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// Its process ends.
+    /// The process ends.
     Shutdown,
-    /// It was told to leave.
+    /// The worker was told to leave.
     Left,
 }
 
-/// A worker that leaves has been left alone when no batch has come for so long.
+/// A leaving worker that has no batch for this long has left.
 const QUIET: Duration = Duration::from_millis(300);
 
 /// What is known of an instance since it was loaded.
 struct InstanceObservation {
     busy: Arc<BusyMeter>,
     health: Health,
-    /// Shares of the device's slots that it kept busy in the last window.
+    /// Slots of the device that it kept busy in the last window, as a share of all.
     share: Amount,
-    /// The load that was told last.
+    /// The load that was reported last.
     told: f64,
     /// Whether the store has not heard of its condition, or not since it lost what it knew.
     is_untold: bool,
@@ -70,7 +70,7 @@ struct InstanceObservation {
     expected_nanos: u64,
 }
 
-/// What the instances of the device came to in the last window.
+/// Totals of the device's instances in the last window.
 struct DeviceTotals {
     share: Amount,
     busy_instances: u32,
@@ -90,8 +90,8 @@ impl Service {
         }
     }
 
-    /// Runs until `shutdown`, or until the worker is told to leave ([`Work::leave`]); then drains and
-    /// unloads what is loaded. Says which it was.
+    /// Runs until `shutdown` resolves, or until the worker is told to leave ([`Work::leave`]). Then drains the worker
+    /// and unloads everything. Returns which of the two ended it.
     pub async fn run(mut self, shutdown: impl Future<Output = ()> + Send) -> End {
         let mut ticks = tokio::time::interval(self.period());
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -104,7 +104,7 @@ impl Service {
                 () = self.worker.shared.news.notified() => self.worker.note_given_up().await,
             }
         };
-        // Of a worker that only its own process reaches, nobody wants to know at the end of that.
+        // A worker that only its own process reaches announces nothing when that process ends.
         let is_known = end == End::Left || self.worker.config.endpoint.is_some();
         if is_known {
             self.drain().await;
@@ -116,7 +116,7 @@ impl Service {
         end
     }
 
-    /// Tells the others that the worker leaves and goes on until they send it nothing more.
+    /// Tells the others that the worker leaves. Goes on until they send it no more batches.
     async fn drain(&mut self) {
         let drain = self.worker.config.drain;
         self.worker.shared.draining.store(true, Ordering::Relaxed);
@@ -126,7 +126,7 @@ impl Service {
         let (period, mut told) = (self.period(), Instant::now());
         while begun.elapsed() < drain && quiet_since.elapsed() < QUIET {
             tokio::time::sleep(QUIET / 20).await;
-            // Whose lease lapses is given up, with the batches that it runs.
+            // Without heartbeats the lease would lapse, and the dispatcher would give up the worker's batches.
             if told.elapsed() >= period {
                 self.heartbeat().await;
                 told = Instant::now();
@@ -138,7 +138,7 @@ impl Service {
         }
     }
 
-    /// Its instances and its lease are gone at once, not only when the lease lapses.
+    /// Removes the worker's instances and its lease from the store at once, before the lease lapses.
     async fn leave(&self) {
         let worker = &self.worker.config.worker;
         if let Err(error) = self.worker.metadata.remove_worker(worker).await {
@@ -169,13 +169,13 @@ impl Service {
                 Some(self.worker.transition(&instance.variant, command))
             })
             .collect();
-        // They are not held while the store answers: they would not count as idle.
+        // The instances are not held while the store answers: a held instance does not count as idle.
         drop(instances);
         self.heartbeat().await;
         if reports.is_empty() {
             return;
         }
-        // All at once: the store sees many instances of many workers every period.
+        // One call for all: the store sees many instances of many workers in every period.
         let taken = self.worker.metadata.transitions(&reports, unix_ms()).await;
         for (taken, report) in taken.into_iter().zip(reports) {
             self.note_taken(taken, report);
@@ -206,13 +206,13 @@ impl Service {
         }
     }
 
-    /// How busy each instance has kept the device since the last look, and all of them, with those
-    /// that have left meanwhile.
+    /// The share of slots that each instance kept busy since the last look, and their sum. The sum includes instances
+    /// that were unloaded since then.
     fn measure(&mut self, instances: &[Arc<Instance>]) -> DeviceTotals {
         for instance in instances {
             let id = &instance.variant.id;
             let known = self.seen.get(id);
-            // An instance that was loaded again begins again.
+            // An instance that was loaded again starts with new counters.
             if known.is_none_or(|seen| !Arc::ptr_eq(&seen.busy, &instance.busy)) {
                 self.seen
                     .insert(id.clone(), InstanceObservation::new(instance));
@@ -239,8 +239,8 @@ impl Service {
         together
     }
 
-    /// A worker that was killed and started again within its lease has nothing loaded, whatever is
-    /// recorded under its name.
+    /// Removes what the store has recorded under the worker's name. A worker that was killed and started again within
+    /// its lease has nothing loaded.
     async fn begin(&mut self) -> Result<(), sextant_metadata::Error> {
         if self.begun {
             return Ok(());
@@ -304,7 +304,7 @@ impl Service {
         }
     }
 
-    /// What surrounds the engines, as far as it was seen.
+    /// The surroundings of the engines, as measured so far.
     fn surroundings(&self) -> Surroundings {
         let config = &self.worker.config;
         let is_processor = self.worker.is_processor();
@@ -316,7 +316,7 @@ impl Service {
         self.watch.surroundings(meter, cores, is_processor)
     }
 
-    /// A worker that was to leave before its lease lapsed is to leave after it.
+    /// Marks the worker as leaving again if it was marked before its lease lapsed.
     async fn mark_again(&mut self, lease: Lease) {
         if !self.leaving || lease.leaving {
             self.leaving = lease.leaving;
@@ -328,7 +328,7 @@ impl Service {
         }
     }
 
-    /// What there is to say of an instance.
+    /// The command to report for an instance, if there is one.
     fn inspect(&mut self, instance: &Instance, together: &DeviceTotals) -> Option<Command> {
         let seen = self.seen.get_mut(&instance.variant.id)?;
         let window = seen.window(instance, together);

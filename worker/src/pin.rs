@@ -1,4 +1,4 @@
-//! Threads that keep to a core and wake when they want to.
+//! Threads that keep to a core and wake exactly when they are due.
 
 use std::{
     io,
@@ -11,15 +11,15 @@ use std::{
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity, set_current_timer_slack};
 
-/// The cores that the threads of a worker that run batches keep to, which may change.
+/// The cores that a worker's threads that run batches keep to. They may change.
 pub(crate) struct Pins {
-    /// One after the other; `None` leaves them to the operating system.
+    /// In the order of the threads; `None` leaves the choice to the operating system.
     cores: RwLock<Option<Arc<[usize]>>>,
-    /// Another number with each change.
+    /// Changes with each change of the cores.
     revision: AtomicU64,
 }
 
-/// Where one of these threads keeps to.
+/// The core that one of these threads keeps to.
 pub(crate) struct ThreadPin {
     number: usize,
     revision: u64,
@@ -32,7 +32,8 @@ pub(crate) fn permitted() -> io::Result<Vec<usize>> {
     Ok(all.filter(|core| own.is_set(*core)).collect())
 }
 
-/// Whether this process may run on all of `cores`; the error names the first that it may not.
+/// Checks that this process may run on all of `cores`. The error names the first core that it may
+/// not use.
 pub(crate) fn check(cores: &[usize]) -> io::Result<()> {
     let invalid = |reason: String| io::Error::new(io::ErrorKind::InvalidInput, reason);
     if cores.is_empty() {
@@ -50,8 +51,8 @@ pub(crate) fn check(cores: &[usize]) -> io::Result<()> {
     }
 }
 
-/// Lets the calling thread's waits end when they are due: otherwise the operating system may put
-/// their ends together with others, by default within 50 microseconds.
+/// Lets the calling thread's waits end exactly when they are due. By default the operating system
+/// may delay them by up to 50 microseconds to end several together.
 pub(crate) fn wake_exactly() {
     if let Err(error) = set_current_timer_slack(Some(NonZeroU64::MIN)) {
         tracing::debug!(%error, "waits end up to 50 microseconds late");
@@ -61,7 +62,7 @@ pub(crate) fn wake_exactly() {
 // === impl Pins ===
 
 impl Pins {
-    /// `cores` have been checked: neither empty nor out of range.
+    /// `cores` must have been checked: not empty and in range.
     pub(crate) fn new(cores: Option<&[usize]>) -> Self {
         Self {
             cores: RwLock::new(cores.map(Arc::from)),
@@ -69,13 +70,13 @@ impl Pins {
         }
     }
 
-    /// The cores that are kept to; empty where the operating system chooses.
+    /// The cores that threads keep to; empty if the operating system chooses.
     pub(crate) fn now(&self) -> Vec<usize> {
         let cores = self.cores.read().unwrap_or_else(PoisonError::into_inner);
         cores.as_ref().map_or_else(Vec::new, |cores| cores.to_vec())
     }
 
-    /// Each thread keeps to its core of these from its next batch on.
+    /// Changes the cores. Each thread keeps to its new core from its next batch on.
     pub(crate) fn change(&self, cores: &[usize]) {
         let mut now = self.cores.write().unwrap_or_else(PoisonError::into_inner);
         *now = Some(Arc::from(cores));
@@ -86,7 +87,7 @@ impl Pins {
 // === impl ThreadPin ===
 
 impl ThreadPin {
-    /// For the `number`th thread of its kind, which keeps to nothing so far.
+    /// For the `number`th thread of its kind, which keeps to no core so far.
     pub(crate) fn new(number: usize) -> Self {
         Self {
             number,
@@ -94,7 +95,7 @@ impl ThreadPin {
         }
     }
 
-    /// Keeps the calling thread to its core, if it does not already.
+    /// Makes the calling thread keep to its core, unless it already does.
     pub(crate) fn apply(&mut self, pins: &Pins) {
         let revision = pins.revision.load(Ordering::Acquire);
         if std::mem::replace(&mut self.revision, revision) == revision {

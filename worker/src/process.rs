@@ -1,4 +1,5 @@
-//! What the workers of one process do to its cores together: their engines' share, and what is stated for the rest.
+//! What all workers of one process do to its cores together: the time of their engines, and the stated time of all
+//! else.
 
 use std::{
     fmt, fs,
@@ -11,17 +12,17 @@ use sextant_types::{Amounts, Surroundings};
 
 use crate::cores;
 
-/// Counts of all workers of a process, which they share.
+/// Counts of all workers of a process, which share it.
 #[derive(Default)]
 pub struct ProcessMeter {
     workers: AtomicU32,
-    /// Time that is stated for what was answered, ns of a core.
+    /// Stated time for what was answered, ns of a core.
     stated_nanos: AtomicU64,
-    /// Time of this process's cores that engines took by their profiles, ns of a core.
+    /// Time of this process's cores that engines took according to their profiles, ns of a core.
     engine_nanos: AtomicU64,
 }
 
-/// What a worker has seen of its process.
+/// What a worker has seen of its process's counts.
 pub(crate) struct Watch {
     seen: ProcessHistory,
     looked: Instant,
@@ -33,12 +34,12 @@ pub(crate) struct Watch {
 // === impl ProcessMeter ===
 
 impl ProcessMeter {
-    /// One more worker is of this process.
+    /// Counts one more worker of this process.
     pub(crate) fn join(&self) {
         self.workers.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Such queries have run, of which an engine took so long of this process's cores, ns.
+    /// Counts queries that have run. `engine_nanos` is the engine's time on this process's cores, ns.
     pub(crate) fn add(&self, of: Amounts, engine_nanos: u64) {
         let stated = (of.core_s() * 1e9) as u64;
         self.stated_nanos.fetch_add(stated, Ordering::Relaxed);
@@ -65,7 +66,7 @@ impl Watch {
         }
     }
 
-    /// Takes in what has come since the last look.
+    /// Takes in the counts since the last look.
     pub(crate) fn look(&mut self, of: &ProcessMeter) {
         let since = |last: &mut u64, now: u64| {
             let before = std::mem::replace(last, now);
@@ -87,14 +88,14 @@ impl Watch {
         });
     }
 
-    /// What surrounds the engines of one of the workers, which share so many cores.
+    /// The surroundings of the engines of one of the workers, which share `cores` cores.
     pub(crate) fn surroundings(&self, of: &ProcessMeter, cores: f64, shared: bool) -> Surroundings {
         let workers = of.workers.load(Ordering::Relaxed);
         self.seen.of_worker(cores, (workers, shared))
     }
 }
 
-/// Time that this process has kept cores busy, ns, in steps of 10 ms; always the same where the kernel does not say.
+/// Time that this process has kept cores busy, ns, in steps of 10 ms; constant if the kernel does not show it.
 fn cpu_nanos() -> u64 {
     let stat = fs::read_to_string("/proc/self/stat").ok();
     let used = stat.and_then(|stat| cores::used(&stat));

@@ -1,16 +1,20 @@
-//! Room for models that are measured on the device that serves.
+//! Makes room for models that are measured on the device that serves.
 //!
-//! Registration loads a model with the engine that serves, and the device's pages may all be taken by instances. The
-//! dispatcher decides what is loaded, but it knows nothing of that model and will never unload anything for it. So the
-//! worker does: it keeps free pages from variants, unloads the instance that was used longest ago, and goes on until the
-//! model fits. An instance that a batch runs on or waits for stays. Whoever decides about loads hears of it as of any
-//! instance that goes. It does not know of the model's pages, so the worker makes up for them: other idle instances go for
-//! loads that would fit without it; where there are none, they are refused for want of memory until it is measured.
+//! Registration loads a model with the engine that serves, and instances may hold all pages of the device. The
+//! dispatcher decides what is loaded, but it does not know of the measured model and will never unload anything for it.
+//! So the worker does it: the worker reserves free pages, unloads the instance that was used longest ago, and repeats
+//! this until the model fits. The worker does not unload an instance on which a batch runs or for which a batch waits.
+//! The dispatcher hears of each unload as it hears of any instance that ends.
 //!
-//! Nobody waits for ever: for instances that are busy for [`BUSY`], for other models that are measured for [`MEASURED`]. The
-//! first of these begins when there is nothing else to wait for: whoever has waited for a model finds instances that only it
-//! has kept busy.
-//! Nothing is unloaded for a model that has more pages than the device.
+//! The dispatcher does not count the measured model's pages. So its load may find too few pages although it would fit
+//! without that model. For such a load the worker unloads other idle instances; if there are none, it refuses the load
+//! for want of memory until the measurement ends.
+//!
+//! Each wait has a limit: [`BUSY`] for busy instances, [`MEASURED`] for other models that are measured. The time for
+//! busy instances starts when there is nothing else to wait for: a caller that has waited for another model may find
+//! instances that only that model has kept busy.
+//!
+//! The worker unloads nothing for a model that needs more pages than the device has.
 
 mod host;
 
@@ -32,43 +36,44 @@ use tokio::{
 use self::host::Host;
 use crate::{Worker, instance::Instance, ledger::Hold};
 
-/// Longest wait for instances that are busy.
+/// Longest wait for busy instances.
 const BUSY: Duration = Duration::from_secs(30);
 
-/// Longest wait where the pages of other models that are measured would do.
+/// Longest wait if the pages of other models that are measured would suffice.
 const MEASURED: Duration = Duration::from_secs(300);
 
-/// Longest wait for idle instances where a variant is loaded beside what is measured.
+/// Longest wait for idle instances when a variant is loaded while a model is measured.
 const MADE_UP: Duration = Duration::from_millis(300);
 
-/// What was loaded or used within this time does not go for another variant: variants that are wanted all the time would
-/// unload each other without end.
+/// An instance that was loaded or used within this time is not unloaded for another variant. Otherwise variants that
+/// are in constant use would unload each other without end.
 const RECENT: Duration = Duration::from_millis(200);
 
-/// Time between two looks.
+/// Time between two attempts.
 const LOOK: Duration = Duration::from_millis(10);
 
 /// Why there is no room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NoRoom {
-    /// Batches run on or wait for everything that is loaded, or other models are measured. So many pages are missing.
+    /// Batches run on or wait for all that is loaded, or other models are measured. `missing` pages are missing.
     Busy { missing: u64 },
-    /// The worker ends.
+    /// The worker shuts down.
     ShuttingDown,
-    /// Whoever asked for it has gone.
+    /// The caller has stopped waiting.
     Unwanted,
 }
 
 impl Worker {
-    /// An engine that this worker serves with, for models that are measured on the same device: room is made for what it
-    /// loads, and kept while the model is alive. `None` where it is no engine of this worker, and where its device is
-    /// the processor, whose memory nobody divides. Its `load` blocks and must not be called on a runtime's thread.
+    /// Wraps an engine of this worker for models that are measured on its device. The wrapper makes room for what it
+    /// loads and keeps the room while the model exists. `None` if the engine is not one of this worker's, or if its
+    /// device is the CPU, whose memory is not divided into pages. `load` of the wrapper blocks and must not be called
+    /// on a thread of the runtime.
     ///
-    /// A load fails with [`sextant_engine::Error::OutOfMemory`] where the model has more pages than the device, and with
-    /// [`sextant_engine::Error::Unavailable`] where no room could be made in time.
+    /// A load fails with [`sextant_engine::Error::OutOfMemory`] if the model needs more pages than the device has, and
+    /// with [`sextant_engine::Error::Unavailable`] if no room could be made in time.
     ///
     /// # Panics
-    /// Outside of a runtime.
+    /// If it is called outside a runtime.
     pub fn host(&self, engine: &Arc<dyn Engine>) -> Option<Arc<dyn Engine>> {
         let is_own = self.engines.iter().any(|own| Arc::ptr_eq(own, engine));
         let is_divided = engine.device() != Device::Cpu;
@@ -79,8 +84,8 @@ impl Worker {
         })
     }
 
-    /// Lets `hold` grow to `wanted` pages, which the device has. Idle instances go for it, as long as whoever asked for it
-    /// keeps the other end of `asked`.
+    /// Grows `hold` to `wanted` pages; the device must have that many. Unloads idle instances for it until the caller
+    /// drops the other end of `asked`.
     async fn make_room(
         &self,
         mut hold: Hold,
@@ -126,9 +131,9 @@ impl Worker {
         }
     }
 
-    /// Unloads idle instances until a variant fits, where nothing but what is measured is in its way. Whoever has it
-    /// loaded does not know of those pages. Waits for a moment where too few are idle: until all that must go are, none
-    /// goes.
+    /// Unloads idle instances until `variant` fits, if only the pages of measured models are in its way: the dispatcher
+    /// does not know of those pages. If too few instances are idle, it waits up to [`MADE_UP`]. It unloads none before
+    /// enough of them are idle.
     pub(crate) async fn make_up(&self, variant: &Variant) {
         let begun = Instant::now();
         while let Err(short) = self.ledger.check(variant)
@@ -145,10 +150,10 @@ impl Worker {
         }
     }
 
-    /// Unloads the idle instance that was used longest ago, at least `unused` ago; whether there was one. The caller holds
-    /// the worker open.
+    /// Unloads the instance that was used longest ago among those that are idle and were not used within `unused`.
+    /// Returns whether there was one. The caller must hold `open` for reading.
     async fn unload_idle(&self, unused: Duration) -> bool {
-        // No other instance is held while this one goes: it would not count as idle for others.
+        // This holds no other instance during the unload: a held instance does not count as idle for other callers.
         let Some((instance, _moving)) = self.idle(unused) else {
             return false;
         };
@@ -159,17 +164,19 @@ impl Worker {
         true
     }
 
-    /// The idle instance that was used longest ago, at least `unused` ago, and the turn to unload it.
+    /// The instance that was used longest ago among those that are idle and were not used within `unused`, with the
+    /// lock to unload it.
     fn idle(&self, unused: Duration) -> Option<(Arc<Instance>, OwnedMutexGuard<()>)> {
         self.unused(unused).into_iter().find_map(|variant| {
-            // One that is being unloaded goes anyway.
+            // The lock is taken if the instance is being unloaded already.
             let moving = self.turn(&variant).try_lock_owned().ok()?;
             let instance = self.shared.instance(&variant)?;
             self.is_idle(&instance).then_some((instance, moving))
         })
     }
 
-    /// Pages of the idle instances that were used at least `unused` ago; those that several of them share count for each.
+    /// Pages of the idle instances that were not used within `unused`. Pages that several of them share count once for
+    /// each.
     fn idle_pages(&self, unused: Duration) -> u64 {
         let variants = self.unused(unused).into_iter();
         let instances = variants.filter_map(|variant| self.shared.instance(&variant));
@@ -177,7 +184,7 @@ impl Worker {
         idle.map(|instance| instance.pages.pages()).sum()
     }
 
-    /// Variants whose instances were used at least `unused` ago, those used longest ago first.
+    /// Variants whose instances were not used within `unused`, in order of last use.
     fn unused(&self, unused: Duration) -> Vec<VariantId> {
         let now = self.shared.nanos();
         let least = unused.as_nanos() as u64;
@@ -191,8 +198,8 @@ impl Worker {
         unused.into_iter().map(|(_, variant)| variant).collect()
     }
 
-    /// Whether no batch runs on an instance or waits for it. The caller has the only handle beside the one of what is
-    /// loaded: every batch that has begun has another.
+    /// Whether no batch runs on an instance or waits for it. The caller must have the only handle beside that of the
+    /// table of loaded instances: each batch that has begun has another handle.
     fn is_idle(&self, instance: &Arc<Instance>) -> bool {
         Arc::strong_count(instance) <= 2 && !self.executor.awaits(&instance.variant.id)
     }

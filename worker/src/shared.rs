@@ -1,4 +1,4 @@
-//! What all threads of a worker share: what is loaded, what was given up, what was measured.
+//! The state that all threads of a worker share: loaded instances, broken instances, counters.
 
 use std::{
     collections::HashMap,
@@ -17,30 +17,30 @@ use crate::{instance::Instance, log::Log};
 pub(crate) struct Shared {
     loaded: RwLock<HashMap<VariantId, Arc<Instance>>>,
     given_up: Mutex<Vec<BrokenInstance>>,
-    /// Told of each entry of `given_up`.
+    /// Notified for each entry of `given_up`.
     pub(crate) news: tokio::sync::Notify,
     pub(crate) log: Log,
     started: Instant,
-    /// Share of core time in the last window, in millionths.
+    /// Share of core time in use in the last window, in millionths.
     pub(crate) utilization_millionths: AtomicU64,
-    /// Rows of batches that ran.
+    /// Rows of the batches that ran.
     pub(crate) rows: AtomicU64,
     /// Slot-nanoseconds in which slots were held, up to the last look.
     pub(crate) busy_slot_nanos: AtomicU64,
     /// Bytes of inputs that have arrived and are not answered.
     io_used: AtomicU64,
     io_bytes: u64,
-    /// Whether the worker leaves: its process ends, or it was told to.
+    /// Whether the worker leaves: its process ends, or it was told to leave.
     pub(crate) draining: AtomicBool,
-    /// Told when the worker is to leave.
+    /// Notified when the worker is told to leave.
     pub(crate) leave: tokio::sync::Notify,
-    /// Batches that came and that were not refused for want of room.
+    /// Batches that arrived and were not refused for want of room.
     accepted: AtomicU64,
-    /// Those of them that have been answered.
+    /// Accepted batches that have been answered.
     answered: AtomicU64,
 }
 
-/// An instance that broke and that the state machine has not been told of.
+/// A broken instance of which the state machine has not been told.
 pub(crate) struct BrokenInstance {
     pub(crate) variant: Arc<Variant>,
     pub(crate) reason: String,
@@ -80,9 +80,9 @@ impl Shared {
         }
     }
 
-    /// Batches that came, and those of them that have not been answered.
+    /// The number of accepted batches, and of those that are not answered.
     pub(crate) fn batches(&self) -> (u64, u64) {
-        // In this order, so that the second is never too great.
+        // Read in this order, so that the second number is never too large.
         let answered = self.answered.load(Ordering::Acquire);
         let accepted = self.accepted.load(Ordering::Acquire);
         (accepted, accepted.saturating_sub(answered))
@@ -107,7 +107,7 @@ impl Shared {
         loaded.insert(instance.variant.id.clone(), instance);
     }
 
-    /// Forgets this very instance; whether it was there.
+    /// Removes exactly this instance. Returns whether it was there.
     pub(crate) fn remove(&self, instance: &Arc<Instance>) -> bool {
         let mut loaded = self.loaded.write().unwrap_or_else(PoisonError::into_inner);
         let id = &instance.variant.id;
@@ -118,8 +118,8 @@ impl Shared {
         there
     }
 
-    /// The instance is of no further use: nothing begins on it any more. Batches of it that other
-    /// threads run are still answered.
+    /// Marks the instance as broken: nothing begins on it any more. Batches that other threads run
+    /// on it are still answered.
     pub(crate) fn give_up(&self, instance: &Arc<Instance>, reason: &str) {
         instance.leave();
         if !self.remove(instance) {
@@ -136,13 +136,13 @@ impl Shared {
         self.news.notify_one();
     }
 
-    /// What was given up since the last call.
+    /// The instances that were given up since the last call.
     pub(crate) fn take_given_up(&self) -> Vec<BrokenInstance> {
         let mut given_up = self.given_up.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::take(&mut given_up)
     }
 
-    /// Makes room for a batch's inputs, or says how many bytes there is room for.
+    /// Reserves room for a batch's inputs. Fails with the number of free bytes.
     pub(crate) fn take_io(&self, bytes: u64) -> Result<(), u64> {
         let used = self.io_used.fetch_add(bytes, Ordering::Relaxed);
         if bytes > self.io_bytes.saturating_sub(used) {

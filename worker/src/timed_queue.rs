@@ -1,4 +1,4 @@
-//! What is to be done at given times: a queue in order of `earliest`, and the wait for it.
+//! A queue of items in order of `earliest`, and the wait for the first of them.
 
 use std::{
     collections::{BTreeMap, btree_map},
@@ -6,11 +6,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The last stretch before a start is spent looking at the clock: the operating system wakes a
-/// thread about so much too late.
+/// The thread polls the clock for this long before a start, because the operating system may wake a
+/// thread that much too late.
 const SPIN: Duration = Duration::from_micros(50);
 
-/// Items by the start of their windows; those that start together in order of arrival.
+/// Items in order of the start of their windows; items with the same start are in order of arrival.
 pub(crate) struct TimedQueue<T> {
     items: BTreeMap<Key, T>,
     arrivals: u64,
@@ -61,7 +61,7 @@ impl<T> TimedQueue<T> {
         self.items.is_empty()
     }
 
-    /// Takes everything.
+    /// Takes all items.
     pub(crate) fn take(&mut self) -> BTreeMap<Key, T> {
         std::mem::take(&mut self.items)
     }
@@ -76,8 +76,9 @@ pub(crate) fn wait<'a, T>(changed: &Condvar, guard: MutexGuard<'a, T>) -> MutexG
     changed.wait(guard).unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Waits until shortly before `until`, or for a change; then until `until` without the lock. The
-/// caller looks again at what there is: something that starts sooner may have come.
+/// If `until` is more than [`SPIN`] away, waits until [`SPIN`] before it or for a change. Otherwise
+/// polls the clock until `until`, without the lock. The caller must look at the queue again: an
+/// item that starts sooner may have come.
 pub(crate) fn wait_until<'a, T>(
     mutex: &'a Mutex<T>,
     changed: &Condvar,

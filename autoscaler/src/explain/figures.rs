@@ -1,9 +1,9 @@
-//! Figures as people read them in reasons.
+//! Formats figures for the text of reasons.
 
-/// By which share a load is another.
+/// Ratio of two loads above which they count as different.
 const ANOTHER: f64 = 1.25;
 
-/// A price with two digits that count, however small it is.
+/// A price with two significant digits, however small it is.
 pub(super) fn usd(price: f64) -> String {
     let places = match price > 0.0 {
         true => (1.0 - price.log10().floor()).clamp(2.0, 12.0) as usize,
@@ -12,7 +12,8 @@ pub(super) fn usd(price: f64) -> String {
     format!("{price:.places$}")
 }
 
-/// A rate with as many digits as say something: tenths below a hundred, two digits below one.
+/// A rate: millions with one decimal, whole numbers from 100, tenths below 100, two significant
+/// digits below 1.
 pub(super) fn rate(rps: f64) -> String {
     match rps {
         rps if rps >= 1e6 => format!("{:.1} million", rps / 1e6),
@@ -22,7 +23,7 @@ pub(super) fn rate(rps: f64) -> String {
     }
 }
 
-/// Whether a load is so far from another one that a reason with that one misleads.
+/// Whether two loads differ so much that a reason with the first one misleads.
 pub(super) fn is_another(before_rps: f64, now_rps: f64) -> bool {
     let (least, most) = (before_rps.min(now_rps), before_rps.max(now_rps));
     most > least * ANOTHER && most - least >= 0.1

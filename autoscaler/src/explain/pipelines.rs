@@ -1,4 +1,4 @@
-//! What the plans of pipelines have to do with a decision.
+//! The part of a reason that is about the plans of pipelines.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use sextant_types::VariantId;
 
 use super::figures::rate;
 
-/// Which steps run on workers of a type, after a reason; nothing where none does.
+/// Which steps run on workers of a type, to append to a reason; empty if none does.
 pub(super) fn of_pool(picture: &Picture, decided: &ScalingDecision, at: usize) -> String {
     if decided.reserved.get(at).is_none_or(|devices| *devices == 0) {
         return String::new();
@@ -21,7 +21,7 @@ pub(super) fn of_pool(picture: &Picture, decided: &ScalingDecision, at: usize) -
     told.concat()
 }
 
-/// Why a variant runs steps; `None` where it runs none.
+/// Why a variant runs steps; `None` if it runs none.
 pub(super) fn of_variant(picture: &Picture, name: &VariantId) -> Option<Arc<str>> {
     let own = picture.staff.iter().filter(|it| it.variant == *name);
     let told: Vec<String> = own.map(of_step).collect();

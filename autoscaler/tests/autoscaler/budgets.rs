@@ -1,4 +1,4 @@
-//! What applications may use, as it comes with their variants.
+//! The resources that applications may use, as they come with their variants.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use sextant_types::{ApplicationId, Resources, TargetClass, Variant, VariantId};
 
 use super::{world::*, *};
 
-/// A variant of an application that may use so much.
+/// A variant of an application that may use these resources.
 fn variant_of(application: &str, name: &str, resources: Resources) -> Variant {
     Variant {
         application: ApplicationId::new(application).unwrap(),
@@ -70,7 +70,7 @@ async fn what_a_budget_does_not_pay_for_is_not_planned_for_and_says_so() {
     );
     let desired = until(&store, "planned", |it| needed(it, "m-b") == 1).await;
     assert_eq!(needed(&desired, "m-a"), 0);
-    // Raised, with the next publication.
+    // The next publication raises the budget.
     let paid = Resources {
         budget_per_hour_usd: Some(100.0),
         ..Resources::default()
@@ -104,7 +104,7 @@ async fn a_higher_priority_goes_first_where_one_worker_is_not_enough() {
         priority: Some(200),
         ..Resources::default()
     };
-    // The first would by itself fill more than the one worker.
+    // The first application alone would fill more than the one worker.
     publish(&store, variant_of("first", "m-b", first)).await;
     publish(&store, variant_of("last", "m-a", Resources::default())).await;
     beat_of(&store, "w1", &device_type("small", 0.5), false).await;

@@ -1,4 +1,4 @@
-//! What is kept warm, over workers that come and go and a store that is shared with others.
+//! Warm variants, with workers that come and go and a store that several autoscalers share.
 
 use super::{world::*, *};
 
@@ -18,7 +18,7 @@ async fn what_is_desired_follows_what_is_published_and_the_workers_that_stay() {
     let everywhere =
         |it: &sextant_metadata::DesiredVariant| it.workers == Count::Everywhere && !it.pinned;
     assert!(desired.variants.iter().all(everywhere), "{desired:?}");
-    // Half of the smallest worker's memory has room for one.
+    // Half of the smallest worker's memory has room for one variant.
     beat(&store, "small", 399, false).await;
     wants(&store, 0, &["m-a"]).await;
     beat(&store, "small", 399, true).await;
@@ -38,7 +38,7 @@ async fn weights_that_variants_share_count_once_and_each_model_has_one_variant()
         sharing.profile.peak_memory_bytes = 60;
         publish(&store, sharing).await;
     }
-    // Another model of the application that is worse, and cheapest with its second variant.
+    // Another model of the application: it is worse, and its second variant is the cheapest.
     for (name, cost_per_1k_usd) in [("n-1", 5.0), ("n-2", 4.0), ("n-3", 6.0)] {
         let mut worse = variant(name);
         worse.model = ModelId::new("n").unwrap();
@@ -68,13 +68,13 @@ async fn only_who_has_the_token_says_what_is_desired() {
     tokens[0].send_replace(Some(2));
     publish(&store, variant("m-b")).await;
     wants(&store, 2, &["m-a", "m-b"]).await;
-    // Who believes to lead and does not is refused.
+    // A process that believes to lead and does not is refused.
     tokens[1].send_replace(Some(1));
     retire(&store, "m-a").await;
     wants(&store, 2, &["m-b"]).await;
 }
 
-/// Nothing but the leadership has changed: those before are shut out all the same.
+/// Only the leadership has changed: earlier leaders are fenced all the same.
 #[tokio::test]
 async fn who_leads_again_shuts_out_those_before() {
     let store = Arc::new(UnsteadyStore::new(256));
@@ -86,7 +86,7 @@ async fn who_leads_again_shuts_out_those_before() {
     token.send_replace(Some(9));
     let desired = recorded(&store).await.unwrap();
     let begun = std::time::Instant::now();
-    // What is there already may be written again by everyone who is not shut out.
+    // Any process that is not fenced may write the present state again.
     while store
         .set_desired(DesiredState::clone(&desired))
         .await
@@ -106,7 +106,7 @@ async fn a_store_that_forgets_is_told_again_and_one_that_was_away_when_it_is_bac
     start(&store, None);
     wants(&store, 0, &["m-a"]).await;
     store.lose_everything();
-    // Before anyone has published the variant or announced the worker again.
+    // This holds before the variant or the worker was announced again.
     wants(&store, 0, &["m-a"]).await;
     store.set_away(true);
     store.lose_everything();

@@ -25,9 +25,9 @@ async fn a_worker_that_was_taken_out_is_replaced_first_and_its_machine_ends_once
     until_true("one machine", || shelf.count() == 1).await;
     beat_of(&store, "m0", &of, false).await;
     serve(&store, "m-a", "m0").await;
-    // The autoscaler has seen the worker: its machine would be taken for lost otherwise.
+    // The autoscaler must have seen the worker, or it would take the machine for lost.
     until(&store, "the variant warm", |it| !it.variants.is_empty()).await;
-    // So old that a machine without a worker that counts would be taken for lost.
+    // After this time a machine whose absent worker counts would be taken for lost.
     shelf.pass(300_000);
     take_out(&store, "m0").await;
     until_true("a machine in its place", || shelf.count() == 2).await;
@@ -39,7 +39,7 @@ async fn a_worker_that_was_taken_out_is_replaced_first_and_its_machine_ends_once
     assert_eq!(desired.variants.len(), 1, "what it has is still desired");
     beat_of(&store, "m1", &of, false).await;
     serve(&store, "m-a", "m1").await;
-    // Another type makes sure that the autoscaler has looked since.
+    // The second type shows that the autoscaler has looked since.
     beat_of(&store, "other", &device_type("other", 1.0), false).await;
     let looked = until(&store, "a look", |it| wants(it, "other").is_some()).await;
     assert_eq!(emptied(&looked), ["m0"], "it stays until it drains");

@@ -1,4 +1,4 @@
-//! Plans and their reasons take a worker for the machine that it is: the engine and what surrounds it.
+//! Plans and their reasons describe a worker as its whole machine: the engine and its surroundings.
 
 use sextant_types::{BatchLatency, Surroundings};
 
@@ -8,7 +8,7 @@ use super::{
     *,
 };
 
-/// A model of which an engine answers 64 rows in 2.3 us: 27.8 million rows a second, one of the digits
+/// A model of which an engine answers 64 rows in 2.3 us: 27.8 million rows a second. It is one of the digits
 /// application's.
 fn mlp(name: &str) -> sextant_types::Variant {
     let mut mlp = variant(name);
@@ -25,7 +25,7 @@ fn mlp(name: &str) -> sextant_types::Variant {
     mlp
 }
 
-/// "of R that a worker could" of the newest reason that says so.
+/// The rate R in "of R that a worker could" of the newest reason that has it.
 fn rate_of_a_worker(desired: &DesiredState) -> Option<f64> {
     let reasons = desired.decisions.iter().rev().map(|it| &it.reason);
     let said = reasons.filter_map(|reason| {
@@ -49,7 +49,7 @@ async fn the_rate_of_a_small_model_is_that_of_the_machine() {
     start(&store, None);
     let said = until(&store, "a reason", |it| rate_of_a_worker(it).is_some()).await;
     let rps = rate_of_a_worker(&said).unwrap();
-    // A query and a row are taken to need 105 us of the only core before anything was seen.
+    // Before anything was seen, a query and a row are assumed to need 105 us of the only core.
     assert!((9000.0..=9600.0).contains(&rps), "{rps} in {said:?}");
     let others = said.decisions.iter().flat_map(|it| &it.alternatives);
     for other in others {
@@ -78,7 +78,7 @@ async fn workers_are_planned_for_by_what_they_have_seen_of_their_surroundings() 
         });
         planned.push(wants(&*desired.await, "small").unwrap());
     }
-    // By hand: 20,000 queries of 105 us are 2.1 cores, and 0.3 times the root of that the margin.
+    // By hand: 20,000 queries of 105 us need 2.1 cores, and the margin is 0.3 times the square root of that.
     assert_eq!(planned, [3, 1, 8], "{planned:?}");
 }
 

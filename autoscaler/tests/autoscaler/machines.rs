@@ -1,4 +1,4 @@
-//! Machines that are there, and workers that are not.
+//! Machines that exist while their workers are absent.
 
 use sextant_autoscaler::Config;
 
@@ -61,7 +61,7 @@ async fn who_begins_to_lead_gives_workers_that_it_does_not_see_the_time_of_a_sta
     until_true("a machine", || shelf.count() == 1).await;
     first.abort();
     drop(first.await);
-    // It is as if the store had come back empty, and the autoscaler with it.
+    // This is as if the store and the autoscaler had restarted empty.
     shelf.pass(3_600_000);
     run_timed((&store, &shelf), pool(&shelf, &of, 1, 1));
     shelf.looked_at().await;
@@ -110,7 +110,7 @@ async fn a_machine_that_cannot_be_ended_is_replaced_and_the_refusal_told() {
     assert_eq!(shelf.count(), 2, "and no more");
 }
 
-/// As those of a script that names none.
+/// Like the machines of a script that names no workers.
 #[tokio::test]
 async fn machines_whose_workers_are_not_known_are_no_surplus() {
     let store = Arc::new(UnsteadyStore::new(256));

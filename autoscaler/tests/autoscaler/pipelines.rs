@@ -1,4 +1,4 @@
-//! Pipelines with a target: their plan is what is desired.
+//! Pipelines with a target: their plan becomes the desired state.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use super::{
     *,
 };
 
-/// Queries of a second: those that a step asks, with their rows and the runs of the step.
+/// Demand of one second: queries for a step, with their rows and the runs of the step.
 fn row(step: &str, after: &[&str], (runs, rows): (u64, u64)) -> ApplicationDemand {
     let variant = match step {
         "find" => "m-a",
@@ -50,7 +50,7 @@ fn row(step: &str, after: &[&str], (runs, rows): (u64, u64)) -> ApplicationDeman
     }
 }
 
-/// So many queries a second find something; one in ten has four lines to be read.
+/// `rps` queries a second find something; one in ten of them has four lines to read.
 async fn ask_pages(store: &UnsteadyStore, rps: u64) {
     let demand = Demand {
         window_ms: 1000,
@@ -88,7 +88,7 @@ async fn a_pipelines_plan_is_what_is_desired_and_each_decision_says_so() {
     let (shelf, of) = (Arc::new(Shelf::default()), device_type("small", 0.5));
     publish_steps(&store, &of).await;
     run(&store, pool(&shelf, &of, 0, 20));
-    // A device answers 1,000 rows a second: two find, and one reads.
+    // A device answers 1,000 rows a second: two devices find, and one reads.
     ask_pages(&store, 1500).await;
     let planned = until(&store, "a plan", |it| wants(it, "small") == Some(3)).await;
     let decision = planned.decisions.iter().find(|it| it.to == 3).unwrap();
@@ -124,7 +124,7 @@ async fn a_plan_for_which_there_is_no_room_leaves_the_steps_to_the_plan_for_all(
     let (shelf, of) = (Arc::new(Shelf::default()), device_type("small", 0.5));
     publish_steps(&store, &of).await;
     run(&store, pool(&shelf, &of, 0, 1));
-    // A device has time for both steps by turns, and the plan has one for each.
+    // One device has time for both steps in turn, and the plan has one for each.
     ask_pages(&store, 100).await;
     let shared = until(&store, "one", |it| wants(it, "small") == Some(1)).await;
     let told = shared.decisions.iter().find(|it| it.to == 1).unwrap();
@@ -133,7 +133,7 @@ async fn a_plan_for_which_there_is_no_room_leaves_the_steps_to_the_plan_for_all(
     until(&store, "a variant", |it| needed(it, "m-a") == 1).await;
 }
 
-/// The largest batches that are desired, by variant.
+/// The largest desired batches, by variant.
 fn batches(desired: &DesiredState) -> Vec<(&str, u32)> {
     let batches = desired.batches.iter();
     batches
@@ -183,7 +183,7 @@ async fn the_largest_batches_of_a_plan_are_desired_but_of_what_answers_others_to
         assert!(step.contains(&format!("up to {most} rows")), "{step}");
     }
     assert_eq!(planned.batches[0].device_type, of.name);
-    // Clients ask the application, too, and one of its variants answers them.
+    // Clients also ask the application directly, and one of its variants answers them.
     for number in 0..8 {
         beat_of(&store, &format!("m{number}"), &of, false).await;
     }
@@ -195,7 +195,7 @@ async fn the_largest_batches_of_a_plan_are_desired_but_of_what_answers_others_to
     until(&store, "one bound", |it| batches(it).len() == 1).await;
 }
 
-/// The same, of a step that asks this variant.
+/// The same for a step that asks this variant.
 fn row_of(step: &str, after: &[&str], asks: &str, runs: u64) -> ApplicationDemand {
     let mut row = row(step, after, (runs, runs));
     if let Some(step) = &mut row.step {
@@ -204,7 +204,7 @@ fn row_of(step: &str, after: &[&str], asks: &str, runs: u64) -> ApplicationDeman
     row
 }
 
-/// What is desired on workers that answer 1,000 rows a second each, once these steps were asked.
+/// The desired state on workers that answer 1,000 rows a second each, after these steps were asked.
 async fn planned(applications: Vec<ApplicationDemand>, workers: u32) -> Arc<DesiredState> {
     let store = Arc::new(UnsteadyStore::new(256));
     let (shelf, of) = (Arc::new(Shelf::default()), device_type("small", 0.5));
@@ -225,7 +225,7 @@ async fn planned(applications: Vec<ApplicationDemand>, workers: u32) -> Arc<Desi
     until(&store, "a plan", |it| wants(it, "small") == Some(workers)).await
 }
 
-/// Rows a second that the plan has for a step, by the decision about the workers.
+/// Rows a second that the plan has for a step, according to the decision about the workers.
 fn rate_of(desired: &DesiredState, step: &str) -> f64 {
     let told = &desired.decisions[0].reason;
     let begin = format!("its step `{step}` (");
@@ -241,7 +241,7 @@ fn rate_of(desired: &DesiredState, step: &str) -> f64 {
         .unwrap()
 }
 
-/// A variant of a model that is so accurate and takes so long for a row.
+/// A variant of a model with this accuracy and this time for a row.
 fn accurate(name: &str, model: &str, (lower, ms): (f64, f64), on: &DeviceType) -> Variant {
     let mut of = Variant {
         model: ModelId::new(model).unwrap(),
@@ -256,7 +256,7 @@ fn accurate(name: &str, model: &str, (lower, ms): (f64, f64), on: &DeviceType) -
     of
 }
 
-/// The variants that the plan runs steps by, at the next that has so many workers.
+/// The variants by which the plan runs the steps, in the next desired state with so many workers.
 async fn planned_by(store: &UnsteadyStore, least: Option<f64>, workers: u32) -> Vec<String> {
     let asked = |step: &str, after: &[&str], model: &str, answered: &str| {
         let mut row = row(step, after, (500, 500));
@@ -264,7 +264,7 @@ async fn planned_by(store: &UnsteadyStore, least: Option<f64>, workers: u32) -> 
             step.of.asks = Route::Model(ModelId::new(model).unwrap());
             step.accuracy = least.map(|least| WholeAccuracy {
                 least,
-                // By the steps alone it would be 0.81.
+                // The accuracies of the steps alone would give 0.81.
                 measured: 0.8,
                 answered: vec![VariantId::new(answered).unwrap()],
             });
@@ -302,7 +302,7 @@ async fn the_whole_is_as_accurate_as_its_queries_ask() {
         publish(&store, accurate(name, model, figures, &of)).await;
     }
     run(&store, pool(&shelf, &of, 0, 20));
-    // What is cheapest has 0.8 * 0.88, and the next 0.9 * 0.88.
+    // The cheapest plan has 0.8 * 0.88, and the next one 0.9 * 0.88.
     assert_eq!(planned_by(&store, None, 2).await, ["m-1", "m-3"]);
     assert_eq!(planned_by(&store, Some(0.75), 3).await, ["m-2", "m-3"]);
     assert_eq!(planned_by(&store, Some(0.8), 4).await, ["m-2", "m-4"]);
@@ -327,7 +327,7 @@ async fn a_split_is_planned_as_steps_of_which_a_query_runs_one() {
 
 #[tokio::test]
 async fn the_steps_of_a_pipeline_that_is_a_step_are_planned_with_the_outer_ones() {
-    // The inner one asks its second step for a fifth of what it is asked for, and all of its answers are read.
+    // The inner pipeline asks its second step for a fifth of its rows, and all of its answers are read.
     let rows = vec![
         row_of("crop", &[], "m-c", 500),
         row_of("inner.fast", &["crop"], "m-a", 500),

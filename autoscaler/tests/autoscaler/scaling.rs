@@ -1,4 +1,4 @@
-//! How many workers are desired, why, and what providers make of it.
+//! How many workers are desired, why, and what providers do with it.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +36,7 @@ pub(super) fn run(store: &Arc<UnsteadyStore>, config: Config) -> tokio::task::Jo
     tokio::spawn(service.run(std::future::pending()))
 }
 
-/// Runs an autoscaler by the clock of its machines.
+/// Runs an autoscaler with the clock of its machines.
 pub(super) fn run_timed(
     (store, shelf): (&Arc<UnsteadyStore>, &Arc<Shelf>),
     config: Config,
@@ -44,7 +44,7 @@ pub(super) fn run_timed(
     run_led((store, shelf), config, sextant_fleet::always())
 }
 
-/// The same while there is a token.
+/// The same, but only while there is a token.
 pub(super) fn run_led(
     (store, shelf): (&Arc<UnsteadyStore>, &Arc<Shelf>),
     config: Config,
@@ -56,12 +56,13 @@ pub(super) fn run_led(
     tokio::spawn(service.run(std::future::pending()))
 }
 
-/// So many queries a second, of one row each.
+/// Sets a demand of `rps` queries a second, of one row each.
 pub(super) async fn ask(store: &UnsteadyStore, rps: u64, targets: Targets) {
     ask_rows(store, (rps, rps, 0), targets).await;
 }
 
-/// So many queries a second, and so many rows in all of them that need a device, without those whose answers were kept.
+/// Sets a demand of queries a second with the number of all their rows that need a device, and the number of queries
+/// with cached answers.
 async fn ask_rows(
     store: &UnsteadyStore,
     (rps, input_rows, kept): (u64, u64, u64),
@@ -95,7 +96,7 @@ pub(super) fn wants(desired: &DesiredState, name: &str) -> Option<u32> {
     desired.pool(&name).map(|pool: &Pool| pool.desired)
 }
 
-/// Waits until this is so.
+/// Waits until the condition holds.
 pub(super) async fn until_true(what: &str, is: impl Fn() -> bool) {
     let begun = std::time::Instant::now();
     while !is() {
@@ -104,7 +105,7 @@ pub(super) async fn until_true(what: &str, is: impl Fn() -> bool) {
     }
 }
 
-/// The variant serves on a worker.
+/// Records that the variant serves on a worker.
 pub(super) async fn serve(store: &UnsteadyStore, variant: &str, worker: &str) {
     let key = InstanceKey {
         variant: VariantId::new(variant).unwrap(),
@@ -153,7 +154,8 @@ async fn workers_come_with_the_load_and_leave_with_it_and_each_change_says_why()
     for number in 1..shelf.count() {
         beat_of(&store, &format!("m{number}"), &of, false).await;
     }
-    // Nothing comes any more: after a minute without the rate is none; told as one long window.
+    // Nothing comes any more. After a minute without queries the rate is zero; the demand reports it as one long
+    // window.
     let nothing = Demand {
         window_ms: 70_000,
         ..Demand::default()
@@ -168,7 +170,7 @@ async fn workers_come_with_the_load_and_leave_with_it_and_each_change_says_why()
     until_true("one machine again", || shelf.count() == 1).await;
 }
 
-/// A query of eight rows is as much work as eight queries of one, and one whose answer was kept is none.
+/// A query of eight rows is as much work as eight queries of one row, and a query with a cached answer is no work.
 #[tokio::test]
 async fn workers_are_planned_for_rows() {
     let mut planned = Vec::new();
@@ -190,8 +192,8 @@ async fn workers_are_planned_for_rows() {
 async fn a_variant_that_no_query_is_answered_by_is_not_planned_with() {
     let store = Arc::new(UnsteadyStore::new(256));
     let (shelf, of) = (Arc::new(Shelf::default()), device_type("small", 0.5));
-    // Where it was registered everything takes a millisecond, on these devices ten. Only of what is
-    // loaded for queries that is ever measured.
+    // Every variant takes a millisecond where it was registered and ten on these devices. Only a variant that is loaded
+    // for queries is ever measured here.
     let mut best = variant("m-a");
     let measured = best.profile.slowed(10.0).into_owned();
     best.profiles = BTreeMap::from([(of.name.clone(), measured)]);
@@ -211,13 +213,13 @@ async fn a_variant_that_no_query_is_answered_by_is_not_planned_with() {
         all.any(|of| of.variant.as_str() == name && of.needed > 0)
     };
     assert!(planned(&more, "m-a") && !planned(&more, "m-b"), "{more:?}");
-    // Without the other it is the one that answers.
+    // Without the other variant it is the one that answers.
     retire(&store, "m-a").await;
     until(&store, "the other", |it| planned(it, "m-b")).await;
 }
 
-/// Targets of one class that leave time for a batch of 30 ms, or not; what was not measured on a type is
-/// taken to run twice as long.
+/// Targets of one class may leave time for a batch of 30 ms or not. A variant that was not measured on a type is
+/// assumed to run twice as long.
 #[tokio::test]
 async fn workers_are_planned_for_the_targets_that_were_asked_for() {
     let mut planned = Vec::new();
@@ -314,7 +316,7 @@ async fn a_worker_that_has_something_alone_is_emptied_before_it_leaves() {
     until(&store, "nobody to be emptied", |it| it.emptying.is_empty()).await;
 }
 
-/// A load falls, and what was planned for the larger one is held.
+/// The load falls, and the plan for the larger load is held.
 #[tokio::test]
 async fn a_reason_says_of_how_many_workers_the_load_has_no_need() {
     let store = Arc::new(UnsteadyStore::new(256));
@@ -352,7 +354,7 @@ async fn who_takes_over_goes_on_with_what_was_decided() {
     let before = until(&store, "workers", |it| wants(it, "small") > Some(3)).await;
     first.abort();
     drop(first.await);
-    // Nothing is asked for now, yet the number is held as if it had just been planned.
+    // Nothing is asked for now, but the number is held as if it had just been planned.
     store
         .set_demand(Demand {
             window_ms: 70_000,
@@ -408,7 +410,7 @@ async fn what_no_variant_can_answer_starts_nothing() {
         ..Targets::default()
     };
     ask(&store, 6000, too_quick).await;
-    // One of the same size that can be answered shows that the record was read.
+    // A possible target of the same size shows that the record was read.
     let possible = Targets {
         latency_ms: Some(100.0),
         ..Targets::default()
@@ -432,7 +434,7 @@ async fn a_budget_of_nothing_starts_nothing_and_bounds_hold() {
     };
     run(&store, config);
     ask(&store, 50_000, Targets::default()).await;
-    // Two at half a dollar.
+    // Two workers at half a dollar.
     let desired = until(&store, "what the budget has", |it| {
         wants(it, "small") > Some(0)
     })
@@ -463,7 +465,7 @@ async fn a_worker_stays_for_a_first_query_that_may_not_wait_for_a_start() {
     assert!(reason.contains("the first query may wait"), "{reason}");
     service.abort();
 
-    // A start is soon enough: the last one leaves.
+    // A start is soon enough: the last worker ends.
     run(&store, within(60.0));
     until(&store, "no worker", |it| wants(it, "small") == Some(0)).await;
 }

@@ -1,4 +1,4 @@
-//! A provider of machines that are but names.
+//! A provider whose machines are only names.
 
 use std::sync::{
     Mutex,
@@ -11,24 +11,23 @@ use sextant_types::time::unix_ms;
 
 use super::{scaling::until_true, *};
 
-/// Machines that are there as soon as they are ordered; their workers announce themselves where a test
-/// says so.
+/// Machines that exist as soon as they are ordered. A test announces their workers itself.
 #[derive(Default)]
 pub(super) struct Shelf {
     machines: Mutex<Vec<Machine>>,
     next: AtomicU64,
     ended: Mutex<Vec<String>>,
     fails: AtomicBool,
-    /// The clock is ahead by so much, ms.
+    /// How far the clock is ahead, ms.
     ahead_ms: AtomicU64,
     lists: AtomicU64,
-    /// Machines that are made do not start by themselves.
+    /// New machines do not start by themselves.
     stalls: AtomicBool,
-    /// Machines that are told to end do not.
+    /// Machines that are told to end do not end.
     keeps: AtomicBool,
-    /// Nothing can be told to end.
+    /// Orders to end are refused.
     jams: AtomicBool,
-    /// Nobody says which workers machines run.
+    /// The provider does not say which workers its machines run.
     hides: AtomicBool,
 }
 
@@ -55,29 +54,29 @@ impl Shelf {
         unix_ms() + self.ahead_ms.load(Ordering::Relaxed)
     }
 
-    /// Lets time pass.
+    /// Moves the clock forward.
     pub(super) fn pass(&self, ms: u64) {
         self.ahead_ms.fetch_add(ms, Ordering::Relaxed);
     }
 
-    /// Waits until it has been listed again, by a look that began after this.
+    /// Waits until the machines were listed again, by a look that began after this call.
     pub(super) async fn looked_at(&self) {
         let from = self.lists.load(Ordering::Relaxed);
         let listed = || self.lists.load(Ordering::Relaxed) > from + 2;
         until_true("looked at", listed).await;
     }
 
-    /// Machines are made from now on, and started by the next call alone.
+    /// From now on new machines are made, and only the next call starts them.
     pub(super) fn stall(&self) {
         self.stalls.store(true, Ordering::Relaxed);
     }
 
-    /// Machines do not end from now on.
+    /// From now on machines do not end.
     pub(super) fn keep(&self) {
         self.keeps.store(true, Ordering::Relaxed);
     }
 
-    /// Orders to end are refused from now on.
+    /// From now on orders to end are refused.
     pub(super) fn jam(&self) {
         self.jams.store(true, Ordering::Relaxed);
     }

@@ -1,4 +1,4 @@
-//! A store with variants and workers that are said to be there, and an autoscaler over it.
+//! A store with variants and announced workers, and an autoscaler over it.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,7 +11,7 @@ use sextant_types::{
     VariantSpec, WorkerId,
 };
 
-/// Longest wait for a state that must come.
+/// Longest wait for a state.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A heartbeat of a worker that has the engine of all variants here.
@@ -28,7 +28,7 @@ pub async fn beat(store: &UnsteadyStore, name: &str, memory_bytes: u64, draining
         ..WorkerRecord::default()
     };
     let worker = WorkerId::new(name).unwrap();
-    // Longer than any test, from a time that never lapses.
+    // The lease is longer than any test, from a time at which it never lapses.
     let beat = store.heartbeat(&worker, record, u64::MAX, 1);
     beat.await.unwrap();
 }
@@ -42,7 +42,7 @@ pub async fn retire(store: &UnsteadyStore, name: &str) {
     store.retire_variant(&id).await.unwrap();
 }
 
-/// A variant on the frontier that takes 100 bytes, 10 of them weights that no other has.
+/// A variant on the frontier that takes 100 bytes, of which 10 are weights of its own.
 pub fn variant(name: &str) -> Variant {
     let digit = name.bytes().last().unwrap();
     Variant {
@@ -103,7 +103,7 @@ pub fn variant(name: &str) -> Variant {
     }
 }
 
-/// Starts an autoscaler that looks often.
+/// Starts an autoscaler with a short period.
 pub fn start(store: &Arc<UnsteadyStore>, token: Option<Token>) {
     let config = Config {
         period_ms: 20,
@@ -120,7 +120,7 @@ pub async fn recorded(store: &UnsteadyStore) -> Option<Arc<DesiredState>> {
     store.snapshot().await.unwrap().desired
 }
 
-/// Waits until the store says that exactly these are desired, under `token`.
+/// Waits until exactly these variants are desired in the store, under `token`.
 pub async fn wants(store: &UnsteadyStore, token: u64, names: &[&str]) {
     let begun = std::time::Instant::now();
     loop {
@@ -160,7 +160,7 @@ pub async fn beat_of(store: &UnsteadyStore, name: &str, of: &Arc<DeviceType>, dr
     store.heartbeat(&worker, record, u64::MAX, 1).await.unwrap();
 }
 
-/// A heartbeat of a worker of this type that has seen so much of what surrounds its engines.
+/// A heartbeat of a worker of this type with these measured surroundings of its engines.
 pub async fn beat_with(
     store: &UnsteadyStore,
     name: &str,
@@ -186,7 +186,7 @@ fn record_of(of: &Arc<DeviceType>) -> WorkerRecord {
     }
 }
 
-/// Waits until what the store has of what is desired is as it should be, and returns it.
+/// Waits until the desired state in the store is as it should be, and returns it.
 pub async fn until(
     store: &UnsteadyStore,
     what: &str,

@@ -1,5 +1,4 @@
-//! Writes down which migrations there are, so that the binary holds them: a new file in `migrations/` needs
-//! no other change.
+//! Lists the migrations, so that the binary contains them: a new file in `migrations/` needs no other change.
 
 use std::{env, error::Error, fmt::Write, fs, path::Path};
 

@@ -1,11 +1,11 @@
-//! Real servers for tests: each on a free port of the loopback interface, with a folder of its own
-//! that goes with it.
+//! Real servers for tests: each on a free port of the loopback interface, with a folder of its own that is removed with
+//! it.
 //!
-//! Entry points: [`redis::Redis`], [`postgres::Postgres`], [`s3::S3`]. The programs come from the
-//! system's packages or from the cache folder that `cargo xtask test` fills; a test that finds none
-//! fails and says which command installs it.
+//! Entry points: [`redis::Redis`], [`postgres::Postgres`], [`s3::S3`]. The programs come from the system's packages or
+//! from the cache folder that `cargo xtask test` fills. If a test finds no program, it fails and names the command that
+//! installs it.
 //!
-//! **Invariant:** nothing is mocked, and nothing outlives its value: a server is killed when dropped.
+//! **Invariant:** nothing is mocked, and nothing outlives its value: a server is killed when it is dropped.
 
 use std::{env, path::PathBuf};
 
@@ -14,7 +14,7 @@ pub mod process;
 pub mod redis;
 pub mod s3;
 
-/// The folder of what `cargo xtask provision` has put there.
+/// The folder that `cargo xtask provision` fills.
 pub fn cache() -> Option<PathBuf> {
     let folder = |name| env::var_os(name).filter(|value| !value.is_empty());
     folder("SEXTANT_CACHE").map(PathBuf::from).or_else(|| {
@@ -24,10 +24,10 @@ pub fn cache() -> Option<PathBuf> {
     })
 }
 
-/// The Python interpreter, with NumPy and ONNX Runtime, that tests start: `SEXTANT_PYTHON`, or the one in [`cache`].
+/// The Python interpreter with NumPy and ONNX Runtime for tests: `SEXTANT_PYTHON`, or the one in [`cache`].
 ///
 /// # Panics
-/// When there is none; the message says how to get it.
+/// If there is none; the message says how to get it.
 pub fn interpreter() -> PathBuf {
     if let Some(path) = env::var_os("SEXTANT_PYTHON") {
         return path.into();

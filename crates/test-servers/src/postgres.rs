@@ -18,16 +18,15 @@ use tempfile::TempDir;
 
 use crate::process::{Process, free_port};
 
-/// The account that serves where the tests run as root: PostgreSQL refuses to.
+/// The account that runs the server if the tests run as root, which PostgreSQL refuses.
 const ACCOUNT: &str = "postgres";
 const PASSWORD: &str = "correct-horse-battery";
-/// Where Debian and its kin put each major version.
+/// Where Debian and its derivatives install each major version.
 const VERSIONS: &str = "/usr/lib/postgresql";
-/// How long a server may take to recover its data.
+/// Longest time that a server may take to recover its data.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A running server with a data folder of its own; it asks for a password and syncs what it
-/// commits.
+/// A running server with a data folder of its own. It requires a password and syncs its commits.
 #[derive(Debug)]
 pub struct Postgres {
     programs: PathBuf,
@@ -41,7 +40,7 @@ impl Postgres {
     /// Starts a server with one empty database, `postgres`.
     ///
     /// # Panics
-    /// When PostgreSQL is not installed or does not start.
+    /// If PostgreSQL is not installed or does not start.
     pub fn start() -> Self {
         let programs = programs();
         let folder = initialized(&programs);
@@ -57,8 +56,8 @@ impl Postgres {
         }
     }
 
-    /// One server for all tests of a process, which each take a database or a schema of it. It
-    /// ends with the process.
+    /// One server for all tests of a process. Each test takes a database or a schema of it. It ends
+    /// with the process.
     ///
     /// # Panics
     /// As [`start`](Self::start).
@@ -67,17 +66,17 @@ impl Postgres {
         SHARED.get_or_init(Self::start)
     }
 
-    /// `postgres://postgres:PASSWORD@127.0.0.1:PORT/postgres`; the same over restarts.
+    /// `postgres://postgres:PASSWORD@127.0.0.1:PORT/postgres`; it stays the same over restarts.
     pub fn url(&self) -> String {
         self.url_of("postgres")
     }
 
-    /// The port of the loopback interface; the same over restarts.
+    /// The port of the loopback interface; it stays the same over restarts.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// What the server asks for; it stands in every URL and belongs into no message.
+    /// The server's password. It is in every URL and must not be in any message.
     pub fn password(&self) -> &'static str {
         PASSWORD
     }
@@ -85,7 +84,7 @@ impl Postgres {
     /// Creates an empty database and returns its URL.
     ///
     /// # Panics
-    /// When it cannot be created, for example because there is one of that name.
+    /// If it cannot be created, for example because a database of that name exists.
     pub fn database(&self, name: &str) -> String {
         self.database_with(name, &[])
     }
@@ -94,7 +93,7 @@ impl Postgres {
     /// URL.
     ///
     /// # Panics
-    /// When it cannot be created.
+    /// If it cannot be created.
     pub fn database_with(&self, name: &str, options: &[&str]) -> String {
         let mut command = Command::new(self.programs.join("createdb"));
         command
@@ -107,29 +106,29 @@ impl Postgres {
         self.url_of(name)
     }
 
-    /// Ends the server as its administrator would and starts it again: connections break.
+    /// Ends the server as an administrator would, and starts it again: connections break.
     pub fn restart(&mut self) {
         self.end(Signal::INT);
         self.start_again();
     }
 
-    /// Ends the server as a crash would: nothing is written any more.
-    /// [`start_again`](Self::start_again) brings it back.
+    /// Ends the server like a crash: nothing more is written. [`start_again`](Self::start_again)
+    /// restarts it.
     pub fn kill(&mut self) {
         self.end(Signal::QUIT);
     }
 
-    /// Starts a server that was killed; it recovers what it had committed.
+    /// Starts a server that was killed. It recovers its committed data.
     pub fn start_again(&mut self) {
         self.process = launch(&self.programs, self.port, self.folder.path());
     }
 
-    /// Stops the server in the middle of what it does: connections stay open, nobody answers.
+    /// Stops the server while it works: connections stay open, and nothing answers.
     pub fn stop(&self) {
         self.signal_all(Signal::STOP);
     }
 
-    /// Lets a stopped server go on.
+    /// Lets a stopped server continue.
     pub fn cont(&self) {
         self.signal_all(Signal::CONT);
     }
@@ -139,26 +138,26 @@ impl Postgres {
         format!("postgres://{ACCOUNT}:{PASSWORD}@{host}:{port}/{database}")
     }
 
-    /// Signals the server and the process of each connection, the server first: then there are
-    /// no new ones.
+    /// Signals the server and the process of each connection. The server is first, so that no new
+    /// ones appear.
     fn signal_all(&self, signal: Signal) {
         self.process.signal(signal).ok();
         let id = self.process.id();
         let children = fs::read_to_string(format!("/proc/{id}/task/{id}/children"));
         for child in children.unwrap_or_default().split_whitespace() {
             if let Some(child) = child.parse().ok().and_then(Pid::from_raw) {
-                // One that has just ended needs no signal.
+                // A process that has just ended needs no signal.
                 kill_process(child, signal).ok();
             }
         }
     }
 
-    /// Asks the server to end and waits until it has: it takes its connections' processes along.
+    /// Asks the server to end and waits until it has ended with the processes of its connections.
     fn end(&mut self, signal: Signal) {
         let id = i32::try_from(self.process.id()).ok();
         let id = id.and_then(Pid::from_raw);
         if let (Some(id), Ok(())) = (id, self.process.signal(signal)) {
-            // Left to be collected by `kill`.
+            // `kill` reaps it.
             let ended = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
             waitid(WaitId::Pid(id), ended).ok();
         }
@@ -210,7 +209,7 @@ fn initialized(programs: &Path) -> TempDir {
         .arg(&password)
         .args(["--username", ACCOUNT, "--auth", "scram-sha-256"])
         .args(["--encoding", "UTF8", "--locale", "C.UTF-8"])
-        // What the server commits is synced; what it begins with need not be.
+        // The server syncs its commits; its initial files need not be synced.
         .args(["--no-sync", "--no-instructions"]);
     succeed(command);
     folder
@@ -259,8 +258,8 @@ fn await_ready(programs: &Path, port: u16) {
     }
 }
 
-/// Ends the server and removes its folder when this process ends without doing so itself: then
-/// the pipe to the guard breaks.
+/// Ends the server and removes its folder if this process ends without doing so: then the pipe to
+/// the guard breaks.
 fn guard(folder: &Path) -> Child {
     const SCRIPT: &str = r#"
         read -r line
@@ -275,7 +274,7 @@ fn guard(folder: &Path) -> Child {
     Command::new("sh")
         .args(["-c", SCRIPT, "sh"])
         .arg(folder)
-        // What interrupts the tests must not interrupt their guard.
+        // A signal that interrupts the tests must not interrupt their guard.
         .process_group(0)
         .current_dir("/")
         .stdin(Stdio::piped())
@@ -285,7 +284,7 @@ fn guard(folder: &Path) -> Child {
         .expect("a shell can be started")
 }
 
-/// A program, run by the account where we are root.
+/// A program, run as the account if this process runs as root.
 fn as_account(program: &Path) -> Command {
     let mut command = if geteuid().is_root() {
         let mut command = Command::new("setpriv");
@@ -296,12 +295,12 @@ fn as_account(program: &Path) -> Command {
     } else {
         Command::new(program)
     };
-    // Ours may be closed to the account.
+    // This process's own folder may not be accessible to the account.
     command.current_dir("/");
     command
 }
 
-/// Makes the account the owner where we are root.
+/// Makes the account the owner if this process runs as root.
 fn give_away(path: &Path) {
     if !geteuid().is_root() {
         return;
@@ -314,7 +313,7 @@ fn give_away(path: &Path) {
     assert_eq!(owner, user, "`{}` has its owner", path.display());
 }
 
-/// The account's user and group.
+/// The user and group of the account.
 fn account() -> (u32, u32) {
     let accounts = fs::read_to_string("/etc/passwd").unwrap_or_default();
     let found = accounts.lines().find_map(|line| {

@@ -10,10 +10,10 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// How long a server may take to accept connections.
+/// Longest time that a server may take to accept connections.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A running server; killed when dropped.
+/// A running server. It is killed when it is dropped.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
@@ -21,11 +21,11 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts a server that writes its log where `command` says, and waits until `port` of the
-    /// loopback interface accepts connections.
+    /// Starts a server, whose log goes where `command` says, and waits until `port` of the loopback interface accepts
+    /// connections.
     ///
     /// # Panics
-    /// When the program cannot be started or does not listen in time.
+    /// If the program cannot be started or does not listen in time.
     pub fn start(mut command: Command, port: u16) -> Self {
         let name = command.get_program().to_string_lossy().into_owned();
         let child = command.stdin(Stdio::null()).spawn();
@@ -63,13 +63,13 @@ impl Process {
         Ok(kill_process(id, signal)?)
     }
 
-    /// Ends the process as a power cut would, and waits until it is gone.
+    /// Ends the process like a power cut, and waits until it is gone.
     pub fn kill(&mut self) {
         self.child.kill().ok();
         self.child.wait().ok();
     }
 
-    /// The process's number.
+    /// The id of the process.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
@@ -81,15 +81,15 @@ impl Drop for Process {
     }
 }
 
-/// A port that nobody listened on a moment ago, and that no connection is given for its own end: a server
-/// that is started again finds it as it left it.
+/// A port on which nothing listened a moment ago, and which the system does not give to outgoing connections. So a
+/// restarted server finds its port free.
 ///
 /// # Panics
-/// When the loopback interface has none left.
+/// If the loopback interface has none left.
 pub fn free_port() -> u16 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     const FIRST: u32 = 10_000;
-    /// So far lie the ports of two processes apart whose numbers follow one another.
+    /// Distance between the first ports of two processes with consecutive ids.
     const APART: u32 = 101;
     let ports = connection_ports().saturating_sub(FIRST).max(1);
     for _ in 0..ports {
@@ -103,7 +103,7 @@ pub fn free_port() -> u16 {
     panic!("no port below {} is free", FIRST + ports)
 }
 
-/// The first of the ports that the system gives to connections.
+/// The first of the ports that the system gives to outgoing connections.
 fn connection_ports() -> u32 {
     const USUAL: u32 = 32_768;
     let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range");

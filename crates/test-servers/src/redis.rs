@@ -13,12 +13,13 @@ use tempfile::TempDir;
 
 use crate::process::{Process, free_port};
 
-/// The programs that will do, the preferred one first.
+/// The usable programs, the preferred one first.
 const PROGRAMS: [&str; 2] = ["redis-server", "valkey-server"];
-/// How long a server may take to read its data.
+/// Longest time that a server may take to read its data.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A running server with an append-only file in a folder of its own; no configuration file is read.
+/// A running server with an append-only file in a folder of its own. It reads no configuration
+/// file.
 #[derive(Debug)]
 pub struct Redis {
     program: &'static str,
@@ -27,16 +28,16 @@ pub struct Redis {
     folder: TempDir,
 }
 
-/// What a server had on disk.
+/// The files of a server.
 #[derive(Debug)]
 pub struct Copy(TempDir);
 
 impl Redis {
-    /// Starts an empty server: the program that the environment's `SEXTANT_TEST_REDIS` names, else
-    /// the first of the [`installed`](Self::installed) ones.
+    /// Starts an empty server: the program in the environment's `SEXTANT_TEST_REDIS`, else the
+    /// first of the [`installed`](Self::installed) ones.
     ///
     /// # Panics
-    /// When neither `redis-server` nor `valkey-server` is installed, or it does not start.
+    /// If neither `redis-server` nor `valkey-server` is installed, or if it does not start.
     pub fn start() -> Self {
         let named = std::env::var("SEXTANT_TEST_REDIS").ok();
         let named = named.map(|name| {
@@ -49,7 +50,7 @@ impl Redis {
     /// Starts an empty server of one of the [`installed`](Self::installed) programs.
     ///
     /// # Panics
-    /// When it does not start.
+    /// If it does not start.
     pub fn start_program(program: &'static str) -> Self {
         let folder = tempfile::tempdir().expect("a folder can be made");
         let port = free_port();
@@ -62,10 +63,10 @@ impl Redis {
         }
     }
 
-    /// Which of `redis-server` and `valkey-server` this machine has.
+    /// Those of `redis-server` and `valkey-server` that this machine has.
     ///
     /// # Panics
-    /// When it has neither.
+    /// If it has neither.
     pub fn installed() -> Vec<&'static str> {
         let runs = |program: &&str| Command::new(program).arg("--version").output().is_ok();
         let installed: Vec<_> = PROGRAMS.into_iter().filter(runs).collect();
@@ -76,22 +77,22 @@ impl Redis {
         installed
     }
 
-    /// `redis://127.0.0.1:PORT`; the same over restarts.
+    /// `redis://127.0.0.1:PORT`; it stays the same over restarts.
     pub fn url(&self) -> String {
         format!("redis://{}:{}", Ipv4Addr::LOCALHOST, self.port)
     }
 
-    /// The port of the loopback interface; the same over restarts.
+    /// The port of the loopback interface; it stays the same over restarts.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// The server process's number; another one after a restart.
+    /// The id of the server process; it changes with a restart.
     pub fn process_id(&self) -> u32 {
         self.process.id()
     }
 
-    /// Kills the server and starts it again with its data: what it had answered is there.
+    /// Kills the server and starts it again with its data: every answered write is there.
     pub fn restart(&mut self) {
         self.kill();
         self.process = launch(self.program, self.port, self.folder.path());
@@ -104,41 +105,41 @@ impl Redis {
         self.process = launch(self.program, self.port, self.folder.path());
     }
 
-    /// A copy of what the server has on disk; nothing may be written meanwhile.
+    /// A copy of the server's files. Nothing may be written meanwhile.
     ///
     /// # Panics
-    /// When the files cannot be copied.
+    /// If the files cannot be copied.
     pub fn copy(&self) -> Copy {
         let folder = tempfile::tempdir().expect("a folder can be made");
         copy_folder(self.folder.path(), folder.path()).expect("files can be copied");
         Copy(folder)
     }
 
-    /// Kills the server and starts it again with what it had at an earlier time: as after a crash
-    /// that lost its last writes.
+    /// Kills the server and starts it again with the data of an earlier time, as after a crash that
+    /// lost its last writes.
     pub fn restart_as(&mut self, copy: Copy) {
         self.kill();
         self.folder = copy.0;
         self.process = launch(self.program, self.port, self.folder.path());
     }
 
-    /// Kills the server as a power cut would; [`restart`](Self::restart) brings it back.
+    /// Kills the server like a power cut. [`restart`](Self::restart) starts it again.
     pub fn kill(&mut self) {
         self.process.kill();
     }
 
-    /// Stops the server in the middle of what it does: connections stay open, nobody answers.
+    /// Stops the server while it works: connections stay open, and nothing answers.
     pub fn stop(&self) {
         self.signal(Signal::STOP);
         let id = i32::try_from(self.process.id())
             .ok()
             .and_then(Pid::from_raw);
         let id = WaitId::Pid(id.expect("a process has a number"));
-        // The signal has been sent, not yet obeyed.
+        // The signal has been sent, but may not have taken effect yet.
         waitid(id, WaitIdOptions::STOPPED).expect("the server stops");
     }
 
-    /// Lets a stopped server go on.
+    /// Lets a stopped server continue.
     pub fn cont(&self) {
         self.signal(Signal::CONT);
     }
@@ -161,12 +162,12 @@ impl Redis {
 )]
 fn launch(program: &str, port: u16, folder: &Path) -> Process {
     let mut command = Command::new(program);
-    // An argument first, not a file: neither program looks for a configuration file then.
+    // The first argument is not a file: so neither program looks for a configuration file.
     command
         .args(["--bind", "127.0.0.1", "--port", &port.to_string()])
         .args(["--daemonize", "no", "--save", "", "--appendonly", "yes"])
-        // What was answered is in the file then. Syncing each second would put writes off while the
-        // disk is busy, and outlives no more than a power cut.
+        // Every answered write is in the file then. Syncing each second would delay writes while
+        // the disk is busy, and only helps after a power cut.
         .args(["--appendfsync", "no"])
         .arg("--dir")
         .arg(folder)

@@ -1,7 +1,7 @@
-//! A real S3 server, `s3s-fs`, behind a proxy that can break what passes.
+//! A real S3 server, `s3s-fs`, behind a proxy that can inject faults.
 //!
-//! The server keeps objects as files below a folder. It writes an object and then its checksum, where
-//! S3 does both at once; so the proxy lets requests that change a key pass one at a time.
+//! The server keeps objects as files below a folder. It writes an object and then its checksum, where S3 does both at
+//! once. So the proxy lets requests that change a key pass one at a time.
 
 use std::{
     fs,
@@ -27,7 +27,7 @@ const ACCESS_KEY: &str = "sextant-test";
 const SECRET_KEY: &str = "sextant-test-secret";
 const BUCKET: &str = "artefacts";
 
-/// A running S3 server with one empty bucket; gone with its objects when dropped.
+/// A running S3 server with one empty bucket. It is removed with its objects when it is dropped.
 #[derive(Debug)]
 pub struct S3 {
     process: Process,
@@ -40,7 +40,7 @@ impl S3 {
     /// Starts a server on a free port over an empty folder. Blocks until it answers.
     ///
     /// # Panics
-    /// When the program is not installed or does not start.
+    /// If the program is not installed or does not start.
     pub fn start() -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder can be made");
         fs::create_dir(folder.path().join(BUCKET)).expect("the bucket can be made");
@@ -53,18 +53,17 @@ impl S3 {
         }
     }
 
-    /// Where clients reach it: `http://127.0.0.1:..`, through the proxy. Buckets are addressed by
-    /// path.
+    /// The address for clients, through the proxy: `http://127.0.0.1:..`. Buckets are addressed by path.
     pub fn endpoint(&self) -> String {
         format!("http://127.0.0.1:{}", self.proxy.port())
     }
 
-    /// The bucket that is there from the beginning.
+    /// The bucket that exists from the start.
     pub fn bucket(&self) -> &'static str {
         BUCKET
     }
 
-    /// The access key's name.
+    /// The access key's id.
     pub fn access_key(&self) -> &'static str {
         ACCESS_KEY
     }
@@ -74,20 +73,20 @@ impl S3 {
         SECRET_KEY
     }
 
-    /// What goes wrong between clients and the server; nothing at first.
+    /// The faults between clients and the server; none at first.
     pub fn faults(&self) -> &Faults {
         self.proxy.faults()
     }
 
-    /// The file that holds an object's bytes, for tests that damage it.
+    /// The file with an object's bytes, for tests that damage it.
     pub fn file(&self, key: &str) -> PathBuf {
         self.folder.path().join(BUCKET).join(key)
     }
 
-    /// Uploads in parts that were begun and neither completed nor aborted.
+    /// Number of multipart uploads that were begun and neither completed nor aborted.
     ///
     /// # Panics
-    /// When the server's folder cannot be read.
+    /// If the server's folder cannot be read.
     pub fn open_uploads(&self) -> usize {
         let entries = fs::read_dir(self.folder.path()).expect("the folder can be read");
         let names = entries.flatten().map(|entry| entry.file_name());
@@ -96,7 +95,7 @@ impl S3 {
             .count()
     }
 
-    /// Ends the server as a power cut would; connections are refused until [`S3::restart`].
+    /// Ends the server like a power cut. Connections are refused until [`S3::restart`].
     pub fn kill(&mut self) {
         self.process.kill();
     }
@@ -104,20 +103,20 @@ impl S3 {
     /// Starts the server again on the same address over the same objects.
     ///
     /// # Panics
-    /// When it does not start.
+    /// If it does not start.
     pub fn restart(&mut self) {
         self.process.kill();
         self.process = launch(self.folder.path(), self.port);
     }
 
-    /// Stops the server without ending it: connections stay, answers do not come.
+    /// Stops the server without ending it: connections stay open, and no answers come.
     pub fn stop(&self) {
         self.process
             .signal(Signal::STOP)
             .expect("it can be stopped");
     }
 
-    /// Lets a stopped server go on.
+    /// Lets a stopped server continue.
     pub fn cont(&self) {
         self.process.signal(Signal::CONT).expect("it can go on");
     }
@@ -134,7 +133,7 @@ fn launch(folder: &Path, port: u16) -> Process {
     Process::start(command, port)
 }
 
-/// The program in the cache that `cargo xtask provision` fills, else the one on the path.
+/// The program in the cache that `cargo xtask provision` fills, else the one in `PATH`.
 fn program() -> PathBuf {
     let cache = crate::cache();
     let built = cache.map(|cache| cache.join(format!("s3s-fs-{VERSION}/bin/s3s-fs")));

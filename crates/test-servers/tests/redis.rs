@@ -1,4 +1,4 @@
-//! A Redis server's life, through the socket as its clients see it.
+//! The life of a Redis server, seen through its clients' socket.
 
 use std::{
     io::{Read, Write},

@@ -1,4 +1,4 @@
-//! Compiles the messages and the service; no `protoc` is needed.
+//! Compiles the messages and the service; `protoc` is not needed.
 
 use std::error::Error;
 

@@ -1,4 +1,4 @@
-//! Compiles the messages and services; no `protoc` is needed.
+//! Compiles the messages and services; `protoc` is not needed.
 
 use std::error::Error;
 
@@ -13,10 +13,10 @@ const FILES: [&str; 5] = [
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=proto");
     let descriptors = protox::compile(FILES, ["proto"])?;
-    // Tensors stay where they were received: `Bytes` share the buffer.
+    // Tensors are not copied: `Bytes` share the receive buffer.
     tonic_prost_build::configure()
         .bytes(".")
-        // What is rare and large does not make every message large.
+        // A rare large message does not make every message large.
         .boxed(".sextant.v1.Order.order.load")
         .boxed(".sextant.v1.Outcome.outcome.stats")
         .boxed(".sextant.v1.AskMessage.body.ask")

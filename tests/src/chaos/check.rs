@@ -1,7 +1,6 @@
-//! Whether a history is right. Pure: what it needs to know is in the history.
+//! Checks whether a history is right. Pure: everything that the check needs is in the history.
 //!
-//! Each rule is a function of its own that returns what breaks it; a rule does not rely on another one
-//! to hold.
+//! Each rule is a separate function that returns its violations. No rule relies on another one.
 
 mod aside;
 mod changes;
@@ -25,21 +24,21 @@ use super::{
     history::{Entry, Event},
 };
 
-/// Most memory of a process, bytes: many times what it needs for models of a few kilobytes.
+/// Largest memory of a process, bytes: many times what it needs for models of a few kilobytes.
 pub const MEMORY_BYTES: u64 = 1 << 30;
 
-/// Queries that are asked while processes are lost in the end have numbers from here on, which no load reaches.
+/// First number of the queries that are asked while processes are lost at the end. No load reaches it.
 pub const STEADY_NUMBERS: u64 = 1 << 29;
 
-/// Refusals that a fault, too many queries or too little time explains.
+/// Codes of refusals that are explained by a fault, too many queries or too little time.
 const EXPLAINED: [&str; 4] = ["unavailable", "deadline_exceeded", "overloaded", "warming"];
 
-/// Something that must not be.
+/// A violation of a rule.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Violation {
     /// The rule.
     pub rule: &'static str,
-    /// What breaks it.
+    /// What violates it.
     pub what: String,
 }
 
@@ -56,10 +55,10 @@ impl fmt::Display for Violation {
     }
 }
 
-/// What of a history breaks one rule.
+/// Lists what in a history violates one rule.
 type Rule = fn(&Plan, &[Entry]) -> Vec<Violation>;
 
-/// Everything in a history that must not be.
+/// All violations in a history.
 pub fn check(history: &[Entry]) -> Vec<Violation> {
     let Some(Event::Planned { plan }) = history.first().map(|entry| &entry.event) else {
         return vec![Violation::new("history", "it does not begin with its plan")];
@@ -100,7 +99,7 @@ pub fn check(history: &[Entry]) -> Vec<Violation> {
     rules.iter().flat_map(|rule| rule(plan, history)).collect()
 }
 
-/// A run that stopped halfway proves nothing.
+/// A run that stopped early proves nothing.
 fn complete(_: &Plan, history: &[Entry]) -> Vec<Violation> {
     let troubles = history.iter().filter_map(|entry| match &entry.event {
         Event::Trouble { cause } => Some(Violation::new("trouble", cause)),
@@ -117,7 +116,7 @@ fn complete(_: &Plan, history: &[Entry]) -> Vec<Violation> {
     violations
 }
 
-/// A change that took effect has an entry of its own.
+/// A change that took effect has exactly one entry in the audit record.
 fn audited(_: &Plan, history: &[Entry]) -> Vec<Violation> {
     let mut left: Vec<(&str, &str)> = history
         .iter()
@@ -141,7 +140,7 @@ fn audited(_: &Plan, history: &[Entry]) -> Vec<Violation> {
     violations
 }
 
-/// From when until when something held, milliseconds; without an end, to the end of the history.
+/// A span of time, milliseconds; without an end, to the end of the history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Span {
     from_ms: u64,
@@ -157,7 +156,7 @@ impl Span {
         (self.from_ms..=self.until_ms).contains(&at_ms)
     }
 
-    /// From each event that `begins` to the next one that `ends`.
+    /// The spans from each event for which `begins` holds to the next one for which `ends` holds.
     fn between(
         history: &[Entry],
         begins: impl Fn(&Event) -> bool,

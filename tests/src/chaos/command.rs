@@ -7,23 +7,23 @@ use super::{
     history::{self, Event},
 };
 
-/// The least length of a run, seconds.
+/// Shortest length of a run, seconds.
 const LEAST_SECONDS: u64 = 3;
 
-/// What the command line asks for.
+/// The options of the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChaosOptions {
     /// The first run's seed.
     pub seed: u64,
-    /// How many runs.
+    /// Number of runs.
     pub runs: u64,
-    /// How long the load of a run meets faults, seconds.
+    /// Time for which the load of a run is exposed to faults, seconds.
     pub seconds: Option<u64>,
     /// Whether one JSON object is printed.
     pub is_json: bool,
-    /// A history that is checked instead.
+    /// A history to check instead.
     pub check: Option<PathBuf>,
-    /// A history whose plan is carried out again instead, whatever its seed gives today.
+    /// A history whose plan is carried out again instead, whatever plan its seed gives now.
     pub again: Option<PathBuf>,
 }
 
@@ -31,7 +31,7 @@ impl ChaosOptions {
     /// Reads the arguments.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// The error in the arguments.
     pub fn read(mut arguments: impl Iterator<Item = String>) -> Result<Self, String> {
         let mut asked = Self {
             seed: 0,
@@ -69,10 +69,10 @@ impl ChaosOptions {
         Ok(asked)
     }
 
-    /// What is to be done, in order.
+    /// The plans to carry out, in order.
     ///
     /// # Errors
-    /// Where a plan cannot be read from a history.
+    /// If a plan cannot be read from a history.
     pub fn plans(&self) -> Result<Vec<Plan>, String> {
         if let Some(file) = &self.again {
             return Ok(vec![planned(file)?]);
@@ -88,8 +88,8 @@ pub fn plan(seed: u64, seconds: Option<u64>) -> Plan {
     Plan::draw(seed, length_ms)
 }
 
-/// The commands that repeat the run of a seed: by the seed, and by the plan in its history, which stays
-/// right when seeds give other plans some day.
+/// The commands that repeat the run of a seed: with the seed, and with the plan in its history, which remains valid if
+/// the seed gives another plan later.
 pub fn again(seed: u64, seconds: Option<u64>, folder: &Path) -> String {
     let seconds = seconds.map(|seconds| format!(" --seconds {seconds}"));
     let history = folder.join("history.jsonl");

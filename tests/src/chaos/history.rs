@@ -1,4 +1,4 @@
-//! What happened in a run, in order: kept in memory for the check, and as JSON lines for people.
+//! The events of a run, in order: in memory for the check, and as JSON lines for people.
 
 use std::{
     fs::File,
@@ -12,42 +12,42 @@ use serde::{Deserialize, Serialize};
 
 use super::Plan;
 
-/// One thing that happened.
+/// One event.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Entry {
-    /// When, milliseconds after the beginning of the load; what came before has 0.
+    /// When it happened, milliseconds since the start of the load; 0 for earlier events.
     pub at_ms: u64,
-    /// What.
+    /// The event.
     #[serde(flatten)]
     pub event: Event,
 }
 
-/// What can happen.
+/// The kinds of events.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "event")]
 pub enum Event {
-    /// The first entry: what is to be done.
+    /// The first entry: the plan.
     Planned {
-        /// All of it.
+        /// The whole plan.
         plan: Plan,
     },
     /// A query is sent.
     Asked {
         /// Its number.
         query: u64,
-        /// By whom, by its place in the plan.
+        /// The application, by its place in the plan.
         application: usize,
-        /// To which process.
+        /// The process that was asked.
         front_end: String,
     },
-    /// It was answered.
+    /// The query was answered.
     Answered {
         /// Its number.
         query: u64,
-        /// With these values.
+        /// The values of the answer.
         scores: Vec<f32>,
     },
-    /// It was refused.
+    /// The query was refused.
     Refused {
         /// Its number.
         query: u64,
@@ -56,19 +56,19 @@ pub enum Event {
         /// The code of the problem document; empty where there was none.
         code: String,
     },
-    /// Its connection broke, or no answer came within the client's patience.
+    /// The query's connection broke, or no answer came within the client's patience.
     Broken {
         /// Its number.
         query: u64,
-        /// What the client saw.
+        /// The client's error.
         cause: String,
     },
-    /// Its client hung up before there was an outcome.
+    /// The query's client closed the connection before there was an outcome.
     GivenUp {
         /// Its number.
         query: u64,
     },
-    /// What the service said to a query that no model takes.
+    /// The answer to a query that no model accepts.
     Misasked {
         /// HTTP status.
         status: u16,
@@ -77,69 +77,69 @@ pub enum Event {
     },
     /// A fault of the plan begins.
     FaultBegan {
-        /// Its place there.
+        /// Its place in the plan.
         fault: usize,
     },
-    /// It is over; what it did to the service may not be.
+    /// The fault is over; its effects may not be.
     FaultEnded {
         /// Its place in the plan.
         fault: usize,
     },
-    /// This machine does not permit a fault of the plan, which is left out.
+    /// This machine does not permit a fault of the plan, which is skipped.
     FaultLeftOut {
         /// Its place in the plan.
         fault: usize,
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// How busy the machine is.
     Pace {
-        /// The part of the time that a thread with work to do waited for a processor, from 0 on, below 1.
+        /// The part of the time that a ready thread waited for a processor, from 0 to below 1.
         waited: f64,
     },
     /// A process was killed on purpose, or is being asked to end.
     Down {
-        /// Which.
+        /// The process.
         process: String,
     },
     /// A process listens again.
     Up {
-        /// Which.
+        /// The process.
         process: String,
     },
     /// A process did not start; it is started again.
     NotStarted {
-        /// Which.
+        /// The process.
         process: String,
-        /// What it said.
+        /// Its message.
         cause: String,
     },
-    /// A process ended that nobody killed.
+    /// A process ended that was not killed.
     Died {
-        /// Which.
+        /// The process.
         process: String,
     },
     /// Resident memory of a process.
     Memory {
-        /// Which.
+        /// The process.
         process: String,
-        /// How much.
+        /// The number of bytes.
         bytes: u64,
     },
     /// A process logged a panic.
     Panicked {
-        /// Which.
+        /// The process.
         process: String,
-        /// What it logged.
+        /// The logged line.
         line: String,
     },
     /// A process ended when it was asked to.
     Stopped {
-        /// Which.
+        /// The process.
         process: String,
-        /// Whether without an error.
+        /// Whether it ended without an error.
         is_success: bool,
-        /// What it said.
+        /// Its message.
         cause: String,
     },
     /// A job was accepted.
@@ -151,23 +151,23 @@ pub enum Event {
     Repeated {
         /// Its place in the plan.
         job: usize,
-        /// Whether word for word.
+        /// Whether the content was the same.
         is_same: bool,
         /// HTTP status of the answer.
         status: u16,
     },
-    /// A webhook was told of the end of a job, and took it.
+    /// A webhook was told of the end of a job, and accepted the message.
     Told {
         /// The job's id.
         job: String,
     },
-    /// What became of a model that was registered amid the faults.
+    /// The result of a registration during the faults.
     Learnt {
         /// Its name.
         model: String,
-        /// `ready`, `failed`, or `unanswered` where it is ready and queries to it are not answered.
+        /// `ready`, `failed`, or `unanswered` if it is ready and queries to it are not answered.
         state: String,
-        /// The code of its error; empty where there is none.
+        /// The code of its error; empty if there is none.
         code: String,
     },
     /// A job has ended.
@@ -176,16 +176,16 @@ pub enum Event {
         job: usize,
         /// `succeeded`, `failed`, ..
         state: String,
-        /// The code of its error; empty where there is none.
+        /// The code of its error; empty if there is none.
         code: String,
     },
     /// A line of a job's output.
     Record {
         /// The job's place in the plan.
         job: usize,
-        /// Of which record it is.
+        /// The number of the record.
         index: u64,
-        /// The answer; empty where there is an error.
+        /// The answer; empty if there is an error.
         scores: Vec<f32>,
     },
     /// A registration was accepted.
@@ -193,20 +193,20 @@ pub enum Event {
         /// Its place in the plan.
         registration: usize,
     },
-    /// It came to its end.
+    /// A registration has ended.
     RegistrationOver {
         /// Its place in the plan.
         registration: usize,
-        /// `ready`, `failed`, or `missing` where nobody knows the model.
+        /// `ready`, `failed`, or `missing` if the model is not known.
         state: String,
-        /// The code of the failure; empty where there is none.
+        /// The code of the failure; empty if there is none.
         code: String,
-        /// What the model answers to the inputs of number 0; empty where it is not ready.
+        /// The model's answer to the inputs of number 0; empty if it is not ready.
         scores: Vec<f32>,
     },
-    /// A change, or something that belongs to one, was refused.
+    /// A change, or a part of one, was refused.
     ChangeRefused {
-        /// What was asked for.
+        /// The requested change.
         what: String,
         /// HTTP status.
         status: u16,
@@ -215,102 +215,102 @@ pub enum Event {
     },
     /// A change was acknowledged.
     Changed {
-        /// What it is called in the audit record.
+        /// Its action in the audit record.
         action: String,
-        /// What was changed.
+        /// Its subject in the audit record.
         subject: String,
     },
     /// An entry of the audit record.
     Audited {
-        /// What was done.
+        /// The action.
         action: String,
-        /// To what.
+        /// The subject.
         subject: String,
     },
-    /// Every fault is over, every process was started again.
+    /// Every fault is over, and every process was started again.
     Healed,
     /// A front end is ready and has answered every application.
     Ready {
-        /// Which.
+        /// The process.
         process: String,
     },
     /// A front end was not ready in time.
     NotReady {
-        /// Which.
+        /// The process.
         process: String,
-        /// What it said last.
+        /// Its last message.
         cause: String,
     },
     /// From now on nothing goes wrong.
     Calm,
-    /// Nothing goes wrong, and a dispatcher does not see all workers, or others than there are.
+    /// Nothing goes wrong, and a dispatcher does not see exactly the existing workers.
     Seen {
-        /// Which.
+        /// The process.
         process: String,
-        /// How many it sees.
+        /// The number of workers that it sees.
         workers: u64,
     },
     /// The load is over.
     Rest,
-    /// Something is lost while a few clients go on.
+    /// A process is lost or disturbed while a few clients go on.
     LossBegan {
         /// Its place in the plan.
         loss: usize,
-        /// Which process.
+        /// The process.
         process: String,
     },
-    /// It is there again.
+    /// The process is back.
     LossEnded {
         /// Its place in the plan.
         loss: usize,
     },
-    /// Something that is not as it was before the load, long after its end.
+    /// Something that is not as it was before the load, long after the load's end.
     Unsettled {
-        /// Where.
+        /// The process.
         process: String,
-        /// What.
+        /// What it is.
         what: String,
     },
-    /// How a front end behaved after it was asked to end.
+    /// The behaviour of a front end after it was asked to end.
     Parted {
-        /// Which.
+        /// The process.
         process: String,
-        /// Whether it still said that it is ready.
+        /// Whether it still reported that it is ready.
         is_ready: bool,
-        /// Queries that it had begun and whose connections broke.
+        /// Number of queries that it had begun and whose connections broke.
         broken: usize,
     },
-    /// A backup was restored elsewhere.
+    /// A backup was restored in another place.
     Restored {
-        /// What had been there and is not.
+        /// What existed before and is missing.
         missing: Vec<String>,
     },
-    /// A service was started over a store that is not that of its registry, and told to sweep it.
+    /// A service was started with a store that does not belong to its registry, and was told to sweep it.
     Estranged {
-        /// Whether it said so when it was asked whether it is ready.
+        /// Whether its readiness check reported the mismatch.
         is_warned: bool,
-        /// What the sweep was refused with; empty where it was not.
+        /// The code with which the sweep was refused; empty if it was not.
         code: String,
-        /// Files that the store has lost.
+        /// Number of files that the store has lost.
         lost: usize,
     },
-    /// The only registration of an application came to its end behind those of another.
+    /// The only registration of an application ended after waiting for those of another one.
     Queued {
         /// The state of its job.
         state: String,
-        /// After how long.
+        /// How long it waited, milliseconds.
         waited_ms: u64,
-        /// How many of the others had come to their end.
+        /// Number of the other registrations that had ended.
         passed_by: usize,
     },
-    /// Something else that must not be.
+    /// Any other error.
     Trouble {
-        /// What.
+        /// What it is.
         cause: String,
     },
 }
 
-/// The history of a run under way.
+/// The history of a running run.
 #[derive(Debug)]
 pub struct History {
     inner: Mutex<Inner>,
@@ -324,7 +324,7 @@ struct Inner {
 }
 
 impl History {
-    /// An empty one that is also written to `path`.
+    /// An empty history that is also written to `path`.
     pub fn new(path: &Path) -> std::io::Result<Self> {
         let inner = Inner {
             begun: None,
@@ -336,12 +336,12 @@ impl History {
         })
     }
 
-    /// Times count from now on.
+    /// Sets the origin of times.
     pub fn begin(&self, now: Instant) {
         self.lock().begun = Some(now);
     }
 
-    /// Keeps what has just happened.
+    /// Records an event at the present time.
     pub fn note(&self, event: Event) {
         let mut inner = self.lock();
         let at_ms = inner.begun.map_or(0, |begun| begun.elapsed().as_millis());
@@ -350,13 +350,13 @@ impl History {
             event,
         };
         if let Ok(line) = serde_json::to_string(&entry) {
-            // The file is for people; the check has the entries.
+            // The file is for people; the check uses the entries in memory.
             writeln!(inner.file, "{line}").ok();
         }
         inner.entries.push(entry);
     }
 
-    /// All so far.
+    /// All entries so far.
     pub fn entries(&self) -> Vec<Entry> {
         self.lock().entries.clone()
     }

@@ -1,4 +1,4 @@
-//! What is done in one run: a setting, a load, a schedule of faults, all of a seed.
+//! The plan of a run: a setting, a load and a schedule of faults, all drawn from a seed.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,62 +7,62 @@ use crate::fleet::End;
 
 mod draw;
 
-/// The process of the setting with one.
+/// The name of the process in the setting with one process.
 pub const LONE: &str = "sextant";
-/// The application of the models that are registered amid the faults.
+/// The application of the models that are registered during the faults.
 pub const LATE: &str = "late";
-/// Bytes that the artefact store may hold where there is one process.
+/// Bytes that the artefact store may hold in the setting with one process.
 pub const STORAGE_BYTES: u64 = 32 << 20;
-/// Bytes of the disk with the data of all processes: more than they need.
+/// Size of the disk with the data of all processes, bytes: more than they need.
 pub const DISK_BYTES: u64 = 64 << 20;
-/// Records of the first job have numbers from here on, those of the next one as many later.
+/// First number of the records of the first job, and the distance to those of the next one.
 pub const RECORD_NUMBERS: u64 = 1 << 20;
 
 /// A run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
-    /// What everything else follows from, together with the length.
+    /// The seed, which together with the length determines everything else.
     pub seed: u64,
-    /// How long the load meets faults, milliseconds.
+    /// Time for which the load is exposed to faults, milliseconds.
     pub length_ms: u64,
-    /// What runs.
+    /// The processes.
     pub setting: Setting,
-    /// Who asks.
+    /// The applications of the load.
     pub applications: Vec<Application>,
     /// Offline jobs.
     pub jobs: Vec<Job>,
-    /// Models that are registered meanwhile.
+    /// Models that are registered during the run.
     #[serde(default)]
     pub registrations: Vec<Registration>,
-    /// Which part of the devices' work fails.
+    /// The share of the devices' work that fails.
     #[serde(default)]
     pub failing: FailureRates,
-    /// What goes wrong, by time.
+    /// The faults, in order of their times.
     pub faults: Vec<Fault>,
-    /// How long the registry is away when a job is under way after the load, milliseconds.
+    /// Time for which the registry is away while a job runs after the load, milliseconds.
     #[serde(default)]
     pub registry_away_ms: u64,
-    /// What is lost in the end, one after another, while a few clients go on.
+    /// The losses at the end, one after another, while a few clients go on.
     #[serde(default)]
     pub losses: Vec<Loss>,
 }
 
-/// What runs.
+/// The processes of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
 pub enum Setting {
-    /// One process with everything in it.
+    /// One process with all roles.
     One,
-    /// A process for each role, over Redis, PostgreSQL and S3.
+    /// One process for each role, with Redis, PostgreSQL and S3.
     Fleet {
-        /// Processes that decide about queries: one leads, the others stand by. Two in a history that does not say it.
+        /// Number of dispatchers: one leads, the others stand by. Two in a history that does not state it.
         #[serde(default = "two")]
         dispatchers: usize,
-        /// Processes that answer HTTP.
+        /// Number of front ends.
         front_ends: usize,
-        /// Processes with a device.
+        /// Number of workers.
         workers: usize,
-        /// A process whose clock is wrong, and by how much, as libfaketime has it.
+        /// A process with a wrong clock, and the offset in the format of libfaketime.
         wrong_clock: Option<(String, String)>,
     },
 }
@@ -72,9 +72,9 @@ pub enum Setting {
 pub struct Application {
     /// Its name, and that of its model.
     pub name: String,
-    /// Time of the model for each row, milliseconds.
+    /// Run time of the model for each row, milliseconds.
     pub alpha_ms: u64,
-    /// Time of the model for each batch, milliseconds.
+    /// Run time of the model for each batch, milliseconds.
     pub beta_ms: u64,
     /// Queries a second.
     pub rate: f64,
@@ -89,117 +89,116 @@ pub struct Application {
 pub struct Job {
     /// Its id.
     pub name: String,
-    /// Who answers, by its place in [`Plan::applications`].
+    /// The application that answers, by its place in [`Plan::applications`].
     pub application: usize,
-    /// When it is submitted, milliseconds; when the load is over if left out.
+    /// When it is submitted, milliseconds; after the load if absent.
     pub at_ms: Option<u64>,
-    /// Records of its input.
+    /// Number of records of its input.
     pub records: u64,
 }
 
-/// A model that is registered amid the faults.
+/// A model that is registered during the faults.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Registration {
     /// Its name.
     pub name: String,
-    /// When it is sent, milliseconds; when the load is over if left out.
+    /// When it is sent, milliseconds; after the load if absent.
     pub at_ms: Option<u64>,
 }
 
-/// Which part of the devices' work fails, in hundredths.
+/// The share of the devices' work that fails, in hundredths.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FailureRates {
-    /// Of all loads.
+    /// Of loads.
     pub loads: u64,
-    /// Of all batches.
+    /// Of batches.
     pub batches: u64,
 }
 
-/// Something that goes wrong for a while.
+/// A temporary fault.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Fault {
     /// When it begins, milliseconds.
     pub at_ms: u64,
     /// How long it lasts, milliseconds.
     pub for_ms: u64,
-    /// What it is.
+    /// Its kind.
     #[serde(flatten)]
     pub kind: Kind,
 }
 
-/// What can go wrong.
+/// The kinds of faults.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "fault")]
 pub enum Kind {
-    /// A process ends as by a power cut and is started again.
+    /// A process ends like a power cut and is started again.
     Kill {
-        /// Which.
+        /// The process.
         process: String,
     },
-    /// A process stands still.
+    /// A process is stopped.
     Freeze {
-        /// Which.
+        /// The process.
         process: String,
     },
-    /// Redis answers nobody; connections stay.
+    /// Redis answers nothing; connections stay open.
     RedisSilent,
-    /// Redis forgets everything.
+    /// Redis loses its content.
     RedisEmptied,
     /// Redis ends and is started again with its data.
     RedisKilled,
-    /// PostgreSQL answers nobody; connections stay.
+    /// PostgreSQL answers nothing; connections stay open.
     PostgresSilent,
     /// PostgreSQL crashes and is started again.
     PostgresKilled,
     /// S3 answers late.
     S3Slow,
-    /// S3 answers nobody; connections stay.
+    /// S3 answers nothing; connections stay open.
     S3Silent,
     /// S3 refuses every second request.
     S3Refuses,
-    /// The artefact store can take nothing more: it holds what it may.
+    /// The artefact store is full: it holds its limit.
     DiskFull,
-    /// The disk with the data of every process has no room.
+    /// The disk with the data of all processes is full.
     DiskFilled,
-    /// A wire of a process is out of order.
+    /// A wire of a process is disturbed.
     Wire {
-        /// Whose.
+        /// The process.
         process: String,
-        /// To what.
+        /// The other end.
         end: End,
-        /// What happens to it.
+        /// The disturbance.
         cut: Cut,
     },
 }
 
-/// A loss that nobody who asks may notice, but by waiting a little.
+/// A loss that clients may notice only by a short wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Loss {
     /// All connections to a worker are reset at once.
     WorkerReset,
-    /// A worker ends as by a power cut and is started again after a while.
+    /// A worker ends like a power cut and is started again after a while.
     WorkerKilled,
-    /// A worker stands still for longer than its lease, while the autoscaler's connections to Redis are reset again
-    /// and again.
+    /// A worker is stopped for longer than its lease, while the autoscaler's connections to Redis are reset repeatedly.
     WorkerFrozen,
-    /// The leading dispatcher ends as by a power cut and is started again after a while.
+    /// The leading dispatcher ends like a power cut and is started again after a while.
     LeaderKilled,
-    /// The leading dispatcher stands still for longer than its lease.
+    /// The leading dispatcher is stopped for longer than its lease.
     LeaderFrozen,
 }
 
-/// What can happen to a wire.
+/// The disturbances of a wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cut {
-    /// Every connection is reset, again and again.
+    /// Every connection is reset repeatedly.
     Resets,
-    /// Bytes come when it is over.
+    /// Bytes are delayed until the end.
     Held,
-    /// Bytes are lost; connections that lost some are reset when it is over.
+    /// Bytes are lost. Connections that lost bytes are reset at the end.
     Lost,
-    /// The same, for bytes to the process from the stores, or from it to the others.
+    /// The same, only for bytes from the stores to the process, or from the process to the others.
     AnswersLost,
 }
 
@@ -208,9 +207,9 @@ pub enum Cut {
 pub struct Arrival {
     /// When it is sent, milliseconds.
     pub at_ms: f64,
-    /// By whom, by its place in [`Plan::applications`].
+    /// The application, by its place in [`Plan::applications`].
     pub application: usize,
-    /// To which front end, by its place in [`Plan::front_ends`].
+    /// The front end, by its place in [`Plan::front_ends`].
     pub front_end: usize,
 }
 
@@ -244,7 +243,7 @@ impl Plan {
         }
     }
 
-    /// Queries of this time, in order of their times; their places are their numbers.
+    /// The queries until a time, in order of their times. Their indices are their numbers.
     pub fn arrivals(&self, until_ms: u64) -> Vec<Arrival> {
         let mut all = Vec::new();
         let front_ends = self.front_ends().len() as u64;
@@ -264,24 +263,24 @@ impl Plan {
         all
     }
 
-    /// The number of a record, for its input and answer.
+    /// The number of a record, which determines its input and answer.
     pub fn record_number(job: usize, index: u64) -> u64 {
         RECORD_NUMBERS * (1 + job as u64) + index
     }
 }
 
-/// Dispatchers where nothing is said of their number.
+/// The number of dispatchers if none is stated.
 fn two() -> usize {
     2
 }
 
 impl Loss {
-    /// Whether somebody must take over for nobody to notice.
+    /// Whether clients notice nothing only if a standby takes over.
     pub fn needs_standby(self) -> bool {
         matches!(self, Self::LeaderKilled | Self::LeaderFrozen)
     }
 
-    /// All of them.
+    /// All losses.
     pub const ALL: [Self; 5] = [
         Self::WorkerReset,
         Self::WorkerKilled,
@@ -292,12 +291,12 @@ impl Loss {
 }
 
 impl Cut {
-    /// All of them.
+    /// All disturbances.
     pub const ALL: [Self; 4] = [Self::Resets, Self::Held, Self::Lost, Self::AnswersLost];
 }
 
 impl Kind {
-    /// Whether a process may then not start: it finds a store away, or no room on its disk.
+    /// Whether a process may fail to start during it: it finds a store away, or no room on its disk.
     pub fn is_of_store(&self) -> bool {
         match self {
             Self::Kill { .. } | Self::Freeze { .. } | Self::DiskFull => false,
@@ -306,12 +305,12 @@ impl Kind {
         }
     }
 
-    /// Whether there is then no room for what is stored.
+    /// Whether there is no room for stored objects during it.
     pub fn is_of_disk(&self) -> bool {
         matches!(self, Self::DiskFull | Self::DiskFilled)
     }
 
-    /// What it happens to.
+    /// What it affects.
     pub fn target(&self) -> String {
         let name = match self {
             Self::Kill { process } | Self::Freeze { process } => process,

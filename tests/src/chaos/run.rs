@@ -1,4 +1,4 @@
-//! A plan carried out: real processes, real stores, a load that does not wait, faults by the clock.
+//! Carries out a plan: real processes, real stores, an open-loop load, and timed faults.
 
 mod artefacts;
 mod aside;
@@ -36,17 +36,17 @@ use super::{
 };
 use stage::Stage;
 
-/// Most time without faults in which shares are looked at, after everything has come back; short runs have
-/// half their length.
+/// Longest time without faults in which shares are measured after everything has come back. Short runs have half their
+/// length.
 const CALM: Duration = Duration::from_secs(4);
 
-/// Longest time of a run beside its faults: clients that are never answered wait longer.
+/// Longest time of a run in addition to its faults: clients that are never answered wait for longer.
 const LONGEST: Duration = Duration::from_secs(180);
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Outcome {
-    /// What must not be, and was.
+    /// The violations.
     pub violations: Vec<Violation>,
     /// The folder of the history and the logs.
     pub folder: PathBuf,
@@ -54,11 +54,11 @@ pub struct Outcome {
     pub queries: [usize; 3],
 }
 
-/// Carries out a plan; its history and, where something is wrong, its logs are left in a folder of its own
-/// below `folder`, which no later run replaces if something is wrong.
+/// Carries out a plan. Its history and, if something is wrong, its logs are in a folder of its own below `folder`,
+/// which no later run replaces if something is wrong.
 ///
 /// # Panics
-/// When the folder cannot be written.
+/// If the folder cannot be written.
 pub async fn run(plan: Plan, folder: &Path) -> Outcome {
     let folder = folder.join(format!("seed-{}", plan.seed));
     fs::remove_dir_all(&folder).ok();
@@ -66,7 +66,7 @@ pub async fn run(plan: Plan, folder: &Path) -> Outcome {
     let history = History::new(&folder.join("history.jsonl")).expect("a file can be written");
     history.note(Event::Planned { plan: plan.clone() });
     let history = Arc::new(history);
-    // In a task of its own: what panics there is part of the history.
+    // In a task of its own, so that a panic in it becomes part of the history.
     let acted = tokio::spawn(act(plan, Arc::clone(&history), folder.clone()));
     if let Some(cause) = ended(acted).await {
         history.note(Event::Trouble { cause });
@@ -88,7 +88,7 @@ pub async fn run(plan: Plan, folder: &Path) -> Outcome {
     }
 }
 
-/// The folder of a wrong run, under a name that no later run of its seed takes.
+/// Renames the folder of a wrong run, so that no later run of its seed replaces it.
 fn kept(folder: PathBuf) -> PathBuf {
     let named = |number: u32| PathBuf::from(format!("{}-wrong-{number}", folder.display()));
     let free = (1..).map(named).find(|it| !it.exists());
@@ -113,7 +113,7 @@ async fn act(plan: Plan, history: Arc<History>, folder: PathBuf) -> Result<(), S
     blocking(move || last.end(&folder)).await
 }
 
-/// Begins one task for each of these times, in milliseconds, when it has come.
+/// Starts one task at each of these times, in milliseconds.
 fn at<F>(
     begun: Instant,
     times: impl Iterator<Item = u64>,
@@ -171,7 +171,7 @@ async fn play(stage: &Arc<Stage>) -> Result<(), String> {
     Ok(())
 }
 
-/// Why a task did not end well, if it did not.
+/// The error of a task, if it has failed.
 async fn ended(task: JoinHandle<Result<(), String>>) -> Option<String> {
     match task.await {
         Ok(result) => result.err(),
@@ -179,7 +179,7 @@ async fn ended(task: JoinHandle<Result<(), String>>) -> Option<String> {
     }
 }
 
-/// What a task that panicked said.
+/// The message of a task that panicked.
 fn said(error: tokio::task::JoinError) -> String {
     match error.try_into_panic() {
         Ok(payload) => {
@@ -193,7 +193,7 @@ fn said(error: tokio::task::JoinError) -> String {
     }
 }
 
-/// Does what blocks elsewhere.
+/// Runs a blocking function on another thread.
 async fn blocking<T: Send + 'static>(
     action: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, String> {

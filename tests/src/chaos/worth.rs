@@ -1,17 +1,17 @@
-//! What is asked and what is right: inputs by number, the answers of the emulated engine to them,
-//! and the seeded numbers that everything is drawn from.
+//! Inputs by number, the emulated engine's right answers to them, and the seeded random numbers
+//! from which everything is drawn.
 
 use crate::digits::PIXELS;
 
-/// Values of an answer.
+/// Number of values of an answer.
 pub const SCORES: usize = 10;
 
-/// Seeded numbers: splitmix64.
+/// Seeded random numbers: splitmix64.
 #[derive(Debug, Clone)]
 pub struct Draw(u64);
 
 impl Draw {
-    /// A sequence of its own for each seed and purpose.
+    /// A separate sequence for each seed and purpose.
     pub fn new(seed: u64, purpose: u64) -> Self {
         Self(mix(seed) ^ mix(!purpose))
     }
@@ -22,7 +22,7 @@ impl Draw {
         mix(self.0)
     }
 
-    /// A number from 0 on, below 1.
+    /// A number from 0 to below 1.
     pub fn unit(&mut self) -> f64 {
         (self.any() >> 11) as f64 / (1u64 << 53) as f64
     }
@@ -51,8 +51,8 @@ pub fn inputs(seed: u64, number: u64) -> Vec<f32> {
     named.into_iter().chain(rest).collect()
 }
 
-/// What the engine `emulated` answers to an input of [`inputs`], as its documentation defines it: a
-/// hash of the row, and of the place of each value.
+/// The answer of the engine `emulated` to an input of [`inputs`], as its documentation defines it:
+/// a hash of the row, and of the place of each value.
 pub fn answer(seed: u64, number: u64) -> Vec<f32> {
     let bytes: Vec<u8> = inputs(seed, number)
         .into_iter()

@@ -1,4 +1,4 @@
-//! The end of a fleet: every process by itself, none of them with a panic.
+//! The end of a fleet: every process ends by itself, without a panic.
 
 use std::thread;
 
@@ -8,7 +8,7 @@ use super::Fleet;
 
 impl Drop for Fleet {
     fn drop(&mut self) {
-        // Front ends first: what is in flight is answered while the others are still there.
+        // Front ends end first: their queries are answered while the other processes still run.
         let mut ended = Vec::new();
         let mut members: Vec<_> = std::mem::take(&mut self.members).into_iter().collect();
         members.sort_by_key(|(_, member)| !member.roles.contains("api"));

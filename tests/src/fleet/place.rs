@@ -2,25 +2,25 @@
 
 use std::{fs, net::Ipv4Addr, path::PathBuf};
 
-/// What is special about where a process runs.
+/// The kind of place in which a process runs.
 #[derive(Debug)]
 pub(super) enum Place {
-    /// Nothing.
+    /// This machine, without anything special.
     Here,
-    /// On this machine, reached at this address.
+    /// This machine, reached at this address.
     Beside(Ipv4Addr),
     /// Another machine.
     Machine {
-        /// `ip netns exec ..`, before the command.
+        /// The words before the command: `ip netns exec ..`.
         wrap: Vec<String>,
         /// Its address.
         address: Ipv4Addr,
-        /// Where it reaches the stores: Redis, PostgreSQL, S3.
+        /// The addresses of the stores for it: Redis, PostgreSQL, S3.
         stores: [String; 3],
     },
-    /// With a wrong clock: what libfaketime is told.
+    /// This machine, with a wrong clock: the offset in the format of libfaketime.
     Clock(String),
-    /// In a container of its own, as far as the environment tells: its name and the port for the others are in there.
+    /// A container, as far as the environment shows: it has the name and the port for the others.
     Container(Vec<(String, String)>),
 }
 
@@ -33,7 +33,7 @@ pub(super) fn port_of(url: &str) -> (String, u16) {
     (format!("{before}127.0.0.1:PORT{after}"), port)
 }
 
-/// The library that shifts what a process takes for the time, from Debian's libfaketime.
+/// The library that shifts the time of a process, from Debian's libfaketime.
 pub(super) fn faketime() -> PathBuf {
     let folders = fs::read_dir("/usr/lib").into_iter().flatten().flatten();
     let library = |folder: PathBuf| folder.join("faketime/libfaketimeMT.so.1");

@@ -1,4 +1,4 @@
-//! The wires of one process, which can be cut without the others noticing.
+//! The wires of one process, which can be disturbed without affecting other processes.
 
 use serde::{Deserialize, Serialize};
 use sextant_test_servers::process::free_port;
@@ -6,7 +6,7 @@ use sextant_test_servers::process::free_port;
 use super::{Fleet, port_of};
 use crate::wire::Wire;
 
-/// What a process is connected with.
+/// The other end of a wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum End {
@@ -14,25 +14,25 @@ pub enum End {
     Redis,
     /// The registry.
     Postgres,
-    /// The artefacts.
+    /// The artefact store.
     S3,
     /// The processes that reach it.
     Others,
 }
 
-/// Wires to the stores, and from the others.
+/// Wires to the stores, and from the other processes.
 #[derive(Debug)]
 pub(super) struct Wires {
     redis: Wire,
     postgres: Wire,
     s3: Wire,
     others: Wire,
-    /// Where the process listens for the others.
+    /// The port on which the process listens for the others.
     port: u16,
 }
 
 impl End {
-    /// All of them.
+    /// All ends.
     pub const ALL: [Self; 4] = [Self::Redis, Self::Postgres, Self::S3, Self::Others];
 }
 
@@ -57,7 +57,7 @@ impl Wires {
         }
     }
 
-    /// Where the process finds the stores: Redis, PostgreSQL, S3.
+    /// The addresses of the stores for the process: Redis, PostgreSQL, S3.
     pub(super) fn stores(&self, urls: [String; 3]) -> [String; 3] {
         let [redis, postgres, s3] = urls;
         let through =
@@ -69,7 +69,7 @@ impl Wires {
         ]
     }
 
-    /// Where the process listens, and what it tells the others.
+    /// The settings with the address on which the process listens, and the address for the others.
     pub(super) fn settings(&self) -> [String; 2] {
         [
             format!("fleet.listen=127.0.0.1:{}", self.port),

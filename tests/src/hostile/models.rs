@@ -1,4 +1,4 @@
-//! Models.
+//! Hostile models.
 
 use super::Case;
 use crate::onnx::{
@@ -6,7 +6,7 @@ use crate::onnx::{
     tensor_value, value,
 };
 
-/// Models that are no model, that lie, and that are hard on an engine.
+/// Files that are no models, models that lie, and models that overload an engine.
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = no_models();
     cases.extend(outer());
@@ -17,7 +17,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-/// Bytes that are no model, or only a part of one.
+/// Files that are no model, or only a part of one.
 fn no_models() -> Vec<Case> {
     let good = HostileModel::No.bytes();
     let mut nested = Vec::new();
@@ -43,7 +43,7 @@ fn no_models() -> Vec<Case> {
     ]
 }
 
-/// Two million nodes of eight bytes each, which take some hundred once they are read.
+/// Two million nodes of eight bytes each, which take some hundred bytes each when they are read.
 pub(super) fn many_nodes() -> Case {
     const NODES: usize = 2 << 20;
     let mut nodes = Message::default();
@@ -53,7 +53,7 @@ pub(super) fn many_nodes() -> Case {
     Case::model("two-million-nodes", model(&nodes))
 }
 
-/// Forty tensors that have all their data in one file of 16 MiB: with it the model has 640 MiB.
+/// Forty tensors that all have their data in one file of 16 MiB: expanded, the model has 640 MiB.
 pub(super) fn one_file_for_all() -> Case {
     const BYTES: usize = 16 << 20;
     let graph = relu(|graph| {
@@ -73,7 +73,7 @@ pub(super) fn one_file_for_all() -> Case {
     }
 }
 
-/// What stands around a graph.
+/// Faults in what surrounds a graph.
 fn outer() -> Vec<Case> {
     let graph = || relu(|_| {});
     let versions = |ir: u64, opset: u64| {
@@ -108,7 +108,7 @@ fn outer() -> Vec<Case> {
     ]
 }
 
-/// Nodes that fit nothing.
+/// Nodes that are invalid.
 fn graphs() -> Vec<Case> {
     let of = |name, nodes: &[Message]| Case::model(name, model(&graph(nodes, |_| {})));
     let mut foreign = node("Relu", &["x"], "y");
@@ -157,7 +157,7 @@ fn graphs() -> Vec<Case> {
     ]
 }
 
-/// Inputs and outputs that nobody can give.
+/// Inputs and outputs that no query can provide.
 fn interfaces() -> Vec<Case> {
     let with = |name, inputs: Vec<Message>, outputs: Vec<Message>| {
         let mut graph = Message::default();
@@ -223,7 +223,7 @@ fn interfaces() -> Vec<Case> {
     ]
 }
 
-/// Constants that lie about themselves or lie elsewhere.
+/// Constants with wrong descriptions or wrong places.
 fn weights() -> Vec<Case> {
     let with = |name, tensor: Message| {
         let nodes = [node("Add", &["x", "w"], "y")];
@@ -270,7 +270,7 @@ fn weights() -> Vec<Case> {
     ]
 }
 
-/// Runs that fail, never end or take all memory.
+/// Models whose runs fail, never end or take all memory.
 fn runs() -> Vec<Case> {
     let of = |name, nodes: &[Message], tensors: &[Message]| {
         let graph = graph(nodes, |graph| {
@@ -348,7 +348,7 @@ fn runs() -> Vec<Case> {
     ]
 }
 
-/// A loop that keeps every turn's value.
+/// A loop that keeps the value of every iteration.
 fn growing() -> Vec<u8> {
     let mut body = endless_body();
     body.message(1, &node("Identity", &["v"], "kept"));
@@ -388,18 +388,18 @@ fn nested_ifs(depth: usize) -> Message {
     inner.message(1, &node("Identity", &[&last], "y"));
     inner.message(5, &scalar("always", 9, &[1]));
     inner.message(11, &value("x", 2));
-    // The outermost branch is the graph: its output goes on to `y`.
+    // The outermost branch is the graph: its output is passed to `y`.
     inner.message(12, &value("y", 2));
     inner
 }
 
-/// A function of the model's own that is made of itself.
+/// A function in the model that calls itself.
 fn recursive() -> Vec<u8> {
     let of_itself = function(0, &[call(0, "a", "b")]);
     calling_first(&[of_itself])
 }
 
-/// Functions of the model's own that each call the next one twice: written out, 2^40 nodes.
+/// Functions in the model that each call the next one twice: expanded, 2^40 nodes.
 fn doubling() -> Vec<u8> {
     const DEPTH: usize = 40;
     let twice = |at| function(at, &[call(at + 1, "a", "t"), call(at + 1, "t", "b")]);
@@ -408,14 +408,14 @@ fn doubling() -> Vec<u8> {
     calling_first(&functions)
 }
 
-/// A node that calls a function of the model's own, by its number.
+/// A node that calls a function in the model, by its number.
 fn call(number: usize, input: &str, output: &str) -> Message {
     let mut call = node(&format!("Own{number}"), &[input], output);
     call.text(7, "local");
     call
 }
 
-/// A function of the model's own that makes `b` of `a`.
+/// A function in the model from `a` to `b`.
 fn function(number: usize, nodes: &[Message]) -> Message {
     let mut function = Message::default();
     function
@@ -444,7 +444,7 @@ fn calling_first(functions: &[Message]) -> Vec<u8> {
     model.0
 }
 
-/// `y` of `x`, both `[N, 2]`, by nodes and whatever else is added.
+/// A graph from `x` to `y`, both `[N, 2]`, with these nodes and whatever `add` adds.
 fn graph(nodes: &[Message], add: impl FnOnce(&mut Message)) -> Message {
     let mut graph = Message::default();
     for node in nodes {

@@ -6,7 +6,7 @@ use flate2::{Compress, Compression, FlushCompress, write::DeflateEncoder};
 
 use super::Case;
 
-/// Sets that are no set, that lie, and that are made to fill a memory.
+/// Files that are no sets, sets that lie, and sets that are made to fill the memory.
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = lines();
     cases.extend(headers());
@@ -15,7 +15,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-/// Sets that are small or quickly sent, and of which much would be made.
+/// Sets that are small or quickly sent, and would expand to much memory.
 pub(super) fn large() -> Vec<Case> {
     let array = |said| {
         let labels = Entry::stored("labels.npy", two_labels());
@@ -45,7 +45,7 @@ pub(super) fn large() -> Vec<Case> {
     ]
 }
 
-/// A set that fits, of so many records whose lines are filled up with blanks.
+/// A valid set with this number of records, whose lines are padded with blanks.
 pub(super) fn spacious(records: usize) -> Vec<u8> {
     let mut set = Vec::with_capacity(records * LINE_BYTES);
     for at in 0..records {
@@ -61,10 +61,10 @@ pub(super) fn spacious(records: usize) -> Vec<u8> {
     set
 }
 
-/// Bytes of an array that is larger than a set may be.
+/// Size of an array that is larger than a set may be, bytes.
 const TWO_GIGABYTES: u32 = 2000 << 20;
 
-/// Bytes of a line that is filled up.
+/// Length of a padded line, bytes.
 const LINE_BYTES: usize = 60_000;
 
 fn lines() -> Vec<Case> {
@@ -105,7 +105,7 @@ fn lines() -> Vec<Case> {
     ]
 }
 
-/// Arrays whose header lies.
+/// Arrays with wrong headers.
 fn headers() -> Vec<Case> {
     let of = |name, header: &str, data: &[u8]| {
         let array = npy(header, data);
@@ -188,7 +188,7 @@ fn headers() -> Vec<Case> {
     ]
 }
 
-/// Archives that lie.
+/// Archives with wrong headers.
 fn archives() -> Vec<Case> {
     let of = |name, bytes: Vec<u8>| Case::set(name, "validation.npz", bytes);
     let x = || {
@@ -268,7 +268,7 @@ fn shaped_two_by_two() -> Vec<u8> {
     npy(header, &[0; 16])
 }
 
-/// An array as NumPy writes it, whatever its header says.
+/// An array in NumPy's format, with any header.
 fn npy(header: &str, data: &[u8]) -> Vec<u8> {
     let mut file = b"\x93NUMPY\x01\0".to_vec();
     let length = u16::try_from(header.len() + 1).unwrap_or(u16::MAX);
@@ -286,7 +286,7 @@ struct Entry {
     flags: u16,
     method: u16,
     checksum: u32,
-    /// Bytes when unpacked.
+    /// Its size when it is unpacked, bytes.
     size: u32,
     packed: Vec<u8>,
 }
@@ -313,13 +313,13 @@ impl Entry {
         }
     }
 
-    /// An array of [`TWO_GIGABYTES`] of zeros, of which the archive says that it has `size` bytes.
+    /// An array of [`TWO_GIGABYTES`] of zeros, which has `size` bytes according to the archive.
     fn of_zeros(name: &str, size: u32) -> Self {
         const BLOCK_BYTES: usize = 1 << 20;
         let rows = TWO_GIGABYTES / 8;
         let header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({rows}, 2), }}");
         let mut packed = flushed(&npy(&header, &[]));
-        // What is flushed stands for itself, however often it is there.
+        // A flushed block is independent, so it can be repeated.
         let block = flushed(&vec![0; BLOCK_BYTES]);
         packed.extend(block.repeat(TWO_GIGABYTES as usize / BLOCK_BYTES));
         packed.extend([3, 0]);

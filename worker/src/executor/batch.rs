@@ -1,14 +1,15 @@
 //! INPUT, EXEC and OUTPUT of one batch (Clockwork, section 5.2).
 //!
-//! The parts of a batch are queries of different users, and one must not spoil the others. A part
-//! that the model does not take is answered alone, before EXEC. The others run joined; where they
-//! cannot be joined, or the joined run fails, EXEC is one run for each part. That is how this batch
-//! is executed, inside its window, and not another attempt at it: no part that has been answered runs
-//! again, and the result's times cover all of it. The time limit is that of one run: where one part
-//! takes for ever and the joined run was ended for it, the others are answered none the less.
+//! The parts of a batch are queries of different users, and no part may spoil the others. A part that the model does
+//! not accept is answered alone, before EXEC. The others run joined. If they cannot be joined, or if the joined run
+//! fails, EXEC is one run for each part. These runs are the way in which this batch is executed, inside its window, and
+//! not a second attempt: no part that has been answered runs again, and the times in the result cover all runs. The
+//! time limit holds for each run: if one part does not end and the joined run is ended for that reason, the other parts
+//! are still answered.
 //!
-//! A joined run counts only if each output has exactly the rows that were put in. With any other number nobody can tell
-//! which row belongs to which query, so the parts run one by one, as all later ones of the instance do.
+//! A joined run counts only if each output has exactly as many rows as were put in. With any other number the rows
+//! cannot be assigned to queries. Then the parts run one by one, and so do the parts of all later batches of the
+//! instance.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -19,38 +20,38 @@ use sextant_types::{Amounts, InvalidTensor, NamedTensor, Padding, Tensor};
 use super::open::{WatchSlot, failure};
 use crate::instance::Instance;
 
-/// Outputs of each part, or why it alone failed.
+/// The outputs of each part, or the error of that part alone.
 pub(super) type Outputs = Vec<PartOutputs>;
 
-/// Outputs of one part, or why it alone failed.
+/// The outputs of one part, or the error of that part alone.
 type PartOutputs = Result<Vec<Tensor>, InferError>;
 
 /// A batch after INPUT.
 pub(super) struct PreparedBatch {
     pub(super) instance: Arc<Instance>,
     parts: Vec<Vec<NamedTensor>>,
-    /// Why the model does not take some of them, by index.
+    /// For the parts that the model does not accept, by index: the reason.
     faults: BTreeMap<usize, String>,
-    /// `None`: the parts run one by one.
+    /// `None` if the parts run one by one.
     joined: Option<BatchInputs>,
     /// The length to which the parts of the joined inputs were padded.
     padded: Option<u64>,
-    /// How long INPUT took.
+    /// Duration of INPUT.
     pub(super) took: Duration,
 }
 
 /// The parts' inputs as one batch.
 pub(super) struct BatchInputs {
-    /// Empty for a lone part, whose inputs are those of the part, and where the engine put them together.
+    /// Empty for a lone part, whose own inputs are used, and if the engine has joined the inputs.
     inputs: Vec<NamedTensor>,
-    /// The length to which parts were padded.
+    /// The length to which the parts were padded.
     padded: Option<u64>,
     staged: Option<Box<dyn StagedBatch>>,
 }
 
 /// A batch after EXEC.
 pub(super) enum ExecutedBatch {
-    /// The joined outputs are on the device; with EXEC's time on the device's clock.
+    /// The joined outputs on the device, and the duration of EXEC on the device's clock.
     Staged(Box<dyn StagedBatch>, Option<Duration>),
     /// The joined outputs.
     Joined(Vec<Tensor>),
@@ -59,8 +60,7 @@ pub(super) enum ExecutedBatch {
 }
 
 impl PreparedBatch {
-    /// INPUT: checks the parts, joins them and takes them to the device. How long it took is the
-    /// caller's to note.
+    /// INPUT: checks the parts, joins them and takes them to the device. The caller notes its duration.
     pub(super) fn new(
         instance: Arc<Instance>,
         parts: Vec<Vec<NamedTensor>>,
@@ -91,7 +91,7 @@ impl PreparedBatch {
                 return Err(error);
             }
             Err(error) if good == 1 => return Err(error),
-            // Perhaps only one of the parts is to blame.
+            // The inputs of one part alone may have caused the failure.
             Err(_) => None,
             Ok(joined) => joined,
         };
@@ -128,7 +128,7 @@ impl PreparedBatch {
         }))
     }
 
-    /// Has the engine put parts together on their way to the device, where nothing is padded.
+    /// Lets the engine join the parts on their way to the device, if none is padded.
     fn stage_joined(&self) -> Result<Option<Box<dyn StagedBatch>>, Error> {
         let (instance, variant) = (&self.instance, &self.instance.variant);
         let parts: Vec<&[NamedTensor]> = self.good().collect();
@@ -143,8 +143,8 @@ impl PreparedBatch {
         instance.call(|| instance.model.stage_joined(&parts))
     }
 
-    /// The parts as one batch, and the length to which they are padded, if they are. `None` where
-    /// their sizes differ and nothing says how to pad them.
+    /// The parts as one batch, and the length to which they are padded, if they are padded. `None` if their sizes
+    /// differ and the variant does not say how to pad them.
     fn join(&self) -> Option<(Vec<NamedTensor>, Option<u64>)> {
         let parts: Vec<&[NamedTensor]> = self.good().collect();
         let variant = &self.instance.variant;
@@ -155,7 +155,7 @@ impl PreparedBatch {
         let lengths: Option<Vec<u64>> = lengths
             .map(|part| Padding::length(&variant.signature, part))
             .collect();
-        // Parts of several lengths each share a batch with their equals.
+        // A part with several lengths shares a batch only with parts of equal lengths.
         let Some(longest) = lengths.as_ref().and_then(|of| of.iter().copied().max()) else {
             return Some((join(&parts)?, None));
         };
@@ -169,26 +169,26 @@ impl PreparedBatch {
         Some((join(&parts)?, Some(longest)))
     }
 
-    /// The parts that the model takes.
+    /// The parts that the model accepts.
     fn good(&self) -> impl Iterator<Item = &[NamedTensor]> {
         let parts = self.parts.iter().enumerate();
         let good = parts.filter(|(at, _)| !self.faults.contains_key(at));
         good.map(|(_, part)| part.as_slice())
     }
 
-    /// The only part that the model takes.
+    /// The only part that the model accepts, if there is exactly one.
     fn lone(&self) -> Option<&[NamedTensor]> {
         let mut good = self.good();
         let first = good.next()?;
         good.next().is_none().then_some(first)
     }
 
-    /// Rows of the parts that the model takes.
+    /// Rows of the parts that the model accepts.
     pub(super) fn rows(&self) -> usize {
         self.good().map(rows_of).sum()
     }
 
-    /// What the parts that the model takes need beside EXEC.
+    /// What the parts that the model accepts need beside EXEC.
     pub(super) fn amounts(&self) -> Amounts {
         let inputs = self.good().flatten();
         let bytes: usize = inputs.map(|input| input.tensor.held_bytes()).sum();
@@ -199,17 +199,17 @@ impl PreparedBatch {
         }
     }
 
-    /// Takes out what holds memory of the device, for a batch whose instance has left.
+    /// Takes out what holds memory of the device. For a batch whose instance has left.
     pub(super) fn leave(&mut self) -> (Option<BatchInputs>, Arc<Instance>) {
         (self.joined.take(), Arc::clone(&self.instance))
     }
 
-    /// Undoes INPUT, for a batch whose instance has left.
+    /// Undoes INPUT. For a batch whose instance has left.
     pub(super) fn into_parts(self) -> Vec<Vec<NamedTensor>> {
         self.parts
     }
 
-    /// EXEC. Fails as a whole only where no part can be answered.
+    /// EXEC. Fails as a whole only if no part can be answered.
     pub(super) fn exec(&mut self, watched: &WatchSlot) -> Result<ExecutedBatch, Error> {
         let Some(joined) = self.joined.take() else {
             return self.exec_apart(watched);
@@ -238,7 +238,7 @@ impl PreparedBatch {
         Ok(ExecutedBatch::Joined(outputs))
     }
 
-    /// Refuses joined outputs of which nobody can tell whose a row is.
+    /// Refuses joined outputs whose rows cannot be assigned to parts.
     fn check_rows(&self, outputs: &[Tensor]) -> Result<(), Error> {
         let rows = self.rows();
         let has_them = |output: &Tensor| output.shape().first() == Some(&rows);
@@ -257,7 +257,7 @@ impl PreparedBatch {
         self.answer(&mut alone).map(ExecutedBatch::Apart)
     }
 
-    /// What `good` says of each part that the model takes, and the fault of each that it does not.
+    /// Maps each part that the model accepts with `good`, and each other part to its fault.
     fn answer(
         &self,
         good: &mut dyn FnMut(&[NamedTensor]) -> Result<PartOutputs, Error>,
@@ -322,14 +322,14 @@ impl PreparedBatch {
     }
 }
 
-/// What ends the run that begins now.
+/// The handle that ends the run that begins now.
 fn next_run(watched: &WatchSlot) -> Result<Interrupt, Error> {
-    // Nobody waits for the answer any more.
+    // The batch was given up and answered.
     let given_up = || Error::Lost("it was given up".to_owned());
     watched.next_run().ok_or_else(given_up)
 }
 
-/// The complaint itself: that it is about the inputs is what the batch's error says.
+/// The text of the error alone: the batch's error says that it is about the inputs.
 fn fault_text(error: Error) -> String {
     match error {
         Error::InvalidInput(text) => text,

@@ -1,4 +1,4 @@
-//! A batch that is to be answered, and the place where a running one can be given up.
+//! A batch that is to be answered, and the slot from which the watchdog can give up a running batch.
 
 use std::{
     ops::Deref,
@@ -17,10 +17,10 @@ use sextant_types::{Code, NamedTensor, Tensor, VariantId};
 use super::queue::Key;
 use crate::{instance::Instance, log::Action, shared::Shared};
 
-/// What is left of a batch without its inputs: to whom it is answered. Answered exactly once; one
-/// that is dropped is answered as failed.
+/// A batch without its inputs: it holds the callback for the answer. Each batch is answered exactly once; a batch that
+/// is dropped is answered as failed.
 ///
-/// Its fields are in a box: a batch is handed on a dozen times.
+/// The fields are in a box because a batch is moved a dozen times.
 pub(super) struct Open(Box<Fields>);
 
 /// The fields of [`Open`].
@@ -36,8 +36,8 @@ pub(super) struct Fields {
     done: Option<Box<dyn FnOnce(InferOutcome) + Send>>,
 }
 
-/// Where a thread leaves the batch that it has handed to the engine, so that the watchdog can answer
-/// it if the thread does not come back.
+/// Where a thread leaves a batch before it calls the engine. The watchdog answers the batch if the thread does not
+/// return.
 #[derive(Default)]
 pub(super) struct WatchSlot {
     running: Mutex<Option<RunningBatch>>,
@@ -47,21 +47,21 @@ pub(super) struct WatchSlot {
 pub(super) struct RunningBatch {
     pub(super) open: Open,
     pub(super) instance: Arc<Instance>,
-    /// When the present run began; the calls before it count with the first.
+    /// When the present run began. The calls before the first run count with it.
     pub(super) since: Instant,
-    /// Most time of one run.
+    /// Longest time of one run.
     pub(super) limit: Duration,
-    /// How long the engine may take to come back that was asked to end a run.
+    /// Longest time that the engine may take to return after it was asked to end a run.
     pub(super) grace: Duration,
     /// Ends the present run.
     pub(super) interrupt: Interrupt,
-    /// When that was asked to end.
+    /// When the engine was asked to end the run.
     pub(super) asked: Option<Instant>,
-    /// Its place in the queue, where its inputs are being taken to the device ahead of its turn.
+    /// The batch's place in the queue, if its inputs are being taken to the device ahead of its turn.
     pub(super) place: Option<Key>,
 }
 
-/// The inputs of all parts, if they are here.
+/// The inputs of all parts, if all are here.
 fn inputs(parts: Vec<Part>) -> Option<Vec<Vec<NamedTensor>>> {
     let inputs = parts.into_iter().map(|part| match part {
         Part::Inputs(inputs) => Some(inputs),
@@ -71,7 +71,7 @@ fn inputs(parts: Vec<Part>) -> Option<Vec<Vec<NamedTensor>>> {
 }
 
 impl Open {
-    /// Takes in a batch, unless its inputs find no room; then it has been answered.
+    /// Accepts a batch. `None` if there is no room for its inputs; then the batch has been answered.
     pub(super) fn accept(
         infer: Infer,
         shared: &Arc<Shared>,
@@ -108,7 +108,7 @@ impl Open {
         }
     }
 
-    /// Whether it may no longer start.
+    /// Whether it is too late to start the batch.
     pub(super) fn is_late(&self, now: Instant) -> bool {
         self.latest.is_some_and(|latest| now > latest)
     }
@@ -118,7 +118,7 @@ impl Open {
         self.answer(Err(error), now);
     }
 
-    /// Answers with what was computed by `ended`.
+    /// Answers with the outputs. `ended` is when the computation ended.
     pub(super) fn fulfil(mut self, result: BatchResult, ended: Instant) {
         self.answer(Ok(result), ended);
     }
@@ -180,14 +180,13 @@ impl WatchSlot {
         *self.lock() = Some(running);
     }
 
-    /// The engine has come back. `None` when the batch was given up in the meantime: the thread has
-    /// been replaced and must end.
+    /// The engine has returned. `None` if the batch was given up in the meantime: the thread has been replaced and must
+    /// end.
     pub(super) fn end(&self) -> Option<RunningBatch> {
         self.lock().take()
     }
 
-    /// Another run of the batch begins, which has the whole time for itself. `None` when the batch was
-    /// given up in the meantime.
+    /// Begins another run of the batch; the time limit starts anew. `None` if the batch was given up in the meantime.
     pub(super) fn next_run(&self) -> Option<Interrupt> {
         let mut running = self.lock();
         let running = running.as_mut()?;
@@ -197,8 +196,8 @@ impl WatchSlot {
         Some(running.interrupt.clone())
     }
 
-    /// Asks a run that is past its limit to end. Takes the batch away from a thread whose run cannot be
-    /// ended, or does not.
+    /// Asks a run that is past its limit to end. Takes the batch from a thread whose run cannot be ended or does not
+    /// end.
     pub(super) fn take_overdue(&self, now: Instant) -> Option<RunningBatch> {
         let mut running = self.lock();
         if running.as_mut().is_some_and(|it| it.is_stuck(now)) {
@@ -207,7 +206,7 @@ impl WatchSlot {
         None
     }
 
-    /// The thread has left its work for good.
+    /// Notes that the thread has ended for good.
     pub(super) fn leave(&self) {
         self.ended.store(true, Ordering::Release);
     }
@@ -224,12 +223,12 @@ impl WatchSlot {
 // === impl RunningBatch ===
 
 impl RunningBatch {
-    /// Whether the thread is given up. A run that is past its limit is asked to end first.
+    /// Whether the thread is to be given up. A run that is past its limit is first asked to end.
     fn is_stuck(&mut self, now: Instant) -> bool {
         if now.saturating_duration_since(self.since) <= self.limit {
             return false;
         }
-        // Asked again at each look: it may just have been about to run what can be ended.
+        // The engine is asked again at each look: at an earlier look it may not have begun what can be ended.
         let is_heard = self.interrupt.raise();
         match self.asked {
             Some(asked) => !is_heard || now.saturating_duration_since(asked) > self.grace,
@@ -244,7 +243,7 @@ impl RunningBatch {
 /// An engine's error as the failure of a batch or of a part.
 pub(super) fn failure(error: &Error) -> InferError {
     let code = match error {
-        // Whoever shares the batch: the same query is refused alone.
+        // For a part of a shared batch; alone, the same query is refused.
         Error::InvalidInput(_) => return InferError::BadShape(error.to_string()),
         Error::Interrupted => Code::TimeExceeded,
         Error::MemoryExceeded(_) => Code::MemoryExceeded,
@@ -266,7 +265,7 @@ pub(super) fn refusal(variant: &VariantId, error: Error) -> InferError {
             reason,
         },
         Error::Gone(_) => InferError::NotLoaded(variant.clone()),
-        // It is loaded again: what of it ran is void.
+        // The model is loaded again: its running batches are void.
         Error::Restarted(_) => InferError::WeightsChanged(variant.clone()),
         error => failure(&error),
     }

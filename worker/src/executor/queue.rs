@@ -1,9 +1,9 @@
-//! The batches that wait, and who does what next.
+//! The waiting batches, and the choice of the next task of each thread.
 //!
-//! EXEC threads take batches by `earliest`. On a device of its own, inputs are taken to the device
-//! ahead of their turn: by the EXEC thread where it waits anyway, by the IO thread while a batch
-//! runs. An idle device thus never hands a batch from thread to thread. On a CPU there is no IO
-//! thread: INPUT and OUTPUT would compete with EXEC for the same cores and gain nothing.
+//! EXEC threads take batches by `earliest`. On a device with an executor of its own, inputs are
+//! taken to the device ahead of their turn: by the EXEC thread while it has nothing to run, by the
+//! IO thread while a batch runs. So an idle device never passes a batch from one thread to another.
+//! A CPU has no IO thread: INPUT and OUTPUT would compete with EXEC for the same cores.
 
 mod state;
 
@@ -24,12 +24,12 @@ use crate::{
     timed_queue::{lock, wait, wait_until},
 };
 
-/// Longest that OUTPUT takes as a rule: a start that is further away is not delayed by it.
+/// Usual upper bound of OUTPUT's duration. OUTPUT does not delay a start that is further away.
 const OUTPUT: Duration = Duration::from_millis(1);
 
 /// See the module.
 pub(super) struct Queue {
-    /// Whether the device has an executor of its own, and so an IO thread here.
+    /// Whether the device has an executor of its own and therefore an IO thread.
     dedicated: bool,
     state: Mutex<State>,
     exec: Condvar,
@@ -38,9 +38,9 @@ pub(super) struct Queue {
 
 /// What an EXEC thread does next.
 pub(super) enum Task {
-    /// It is this batch's turn, as of now.
+    /// EXEC of this batch, whose turn has come. The instant is the present time.
     Exec(Batch, Instant),
-    /// INPUT, ahead of its turn.
+    /// INPUT of this batch, ahead of its turn.
     Stage(Key, Batch),
 }
 
@@ -64,7 +64,7 @@ impl Queue {
         self.dedicated
     }
 
-    /// Adds a batch; gives it back after the shutdown.
+    /// Adds a batch. Returns it after the shutdown.
     pub(super) fn push(&self, batch: Batch) -> Result<(), Box<Batch>> {
         let mut state = lock(&self.state);
         if state.closed {
@@ -138,7 +138,7 @@ impl Queue {
         }
     }
 
-    /// Puts a batch back to its place after INPUT; gives it back after the shutdown.
+    /// Puts a batch back into its place after INPUT. Returns it after the shutdown.
     pub(super) fn put_back(&self, key: &Key, batch: Batch) -> Result<(), Box<Batch>> {
         let mut state = lock(&self.state);
         if state.closed {
@@ -150,7 +150,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Gives the place of a batch up that was answered instead of put back.
+    /// Gives up the place of a batch that was answered instead of put back.
     pub(super) fn give_up(&self, key: &Key) {
         let mut state = lock(&self.state);
         if state.waiting.remove(key).is_some() {
@@ -159,7 +159,8 @@ impl Queue {
         self.wake_staged(state);
     }
 
-    /// Hands OUTPUT to the IO thread where other batches wait for EXEC; otherwise gives it back.
+    /// Gives OUTPUT to the IO thread if other batches wait for EXEC. Otherwise returns it to the
+    /// caller.
     pub(super) fn hand_over(&self, finished: Finished) -> Option<Finished> {
         if !self.dedicated {
             return Some(finished);
@@ -176,19 +177,20 @@ impl Queue {
         None
     }
 
-    /// Undoes the INPUT of batches that wait with their inputs on an instance that has left.
+    /// Undoes the INPUT of waiting batches whose inputs are on an instance that has left.
     pub(super) fn unstage(&self, instance: &Arc<Instance>) {
         let left = lock(&self.state).unstage(instance);
-        // Only here, without the lock, does the engine take its memory back.
+        // The engine frees the memory here, without the lock.
         drop(left);
     }
 
-    /// Whether a batch of a variant waits. One whose inputs are on their way may be of any.
+    /// Whether a batch of the variant waits. A batch whose inputs are on their way may be of any
+    /// variant.
     pub(super) fn awaits(&self, variant: &VariantId) -> bool {
         lock(&self.state).awaits(variant)
     }
 
-    /// A variant has been loaded: batches that have come before it can be staged.
+    /// A variant has been loaded: batches that came before that can be staged.
     pub(super) fn loaded(&self, variant: &VariantId) {
         if self.dedicated {
             let mut state = lock(&self.state);
@@ -197,7 +199,8 @@ impl Queue {
         }
     }
 
-    /// No more batches; returns those that wait. What is being staged is given back to its thread.
+    /// Closes the queue and returns the waiting batches. A batch that is being staged is returned
+    /// to its thread.
     pub(super) fn close(&self) -> Vec<Open> {
         let mut state = lock(&self.state);
         state.closed = true;
@@ -213,7 +216,7 @@ impl Queue {
         waiting.into_values().filter_map(open).collect()
     }
 
-    /// Lets an EXEC thread wait. One of them wakes for the next start; the others wait for a change.
+    /// Lets an EXEC thread wait. One thread wakes for the next start; the others wait for a change.
     fn rest<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
@@ -236,7 +239,7 @@ impl Queue {
         state
     }
 
-    /// A batch is about to run: what else there is to do is others' work.
+    /// Wakes other threads, because the calling thread is about to run a batch.
     fn wake_others(&self, state: &mut State) {
         if !state.waiting.is_empty() {
             if state.idle > 0 {
@@ -261,7 +264,7 @@ impl Queue {
     }
 }
 
-/// The answer to what waits at the shutdown.
+/// Answers the batches that wait at the shutdown.
 pub(super) fn refuse_all(waiting: Vec<Open>) {
     for open in waiting {
         open.refuse(InferError::ShuttingDown);

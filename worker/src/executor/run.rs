@@ -31,10 +31,10 @@ struct Turn {
     offline_rows: u32,
 }
 
-/// The thread has been given up while it was in the engine, and must end.
+/// The thread was given up while it was in the engine, and must end.
 struct Abandonment;
 
-/// An EXEC thread, until the shutdown.
+/// Runs an EXEC thread until the shutdown.
 pub(super) fn exec(core: &Core, watched: &WatchSlot, mut pinned: ThreadPin) {
     pinned.apply(&core.pins);
     while let Some(task) = core.queue.next() {
@@ -49,7 +49,7 @@ pub(super) fn exec(core: &Core, watched: &WatchSlot, mut pinned: ThreadPin) {
     }
 }
 
-/// The IO thread, until the shutdown.
+/// Runs the IO thread until the shutdown.
 pub(super) fn io(core: &Core, watched: &WatchSlot) {
     while let Some(task) = core.queue.next_io() {
         let work = || match task {
@@ -62,7 +62,7 @@ pub(super) fn io(core: &Core, watched: &WatchSlot) {
     }
 }
 
-/// Panics of engines end where they are called. This one is for what should not be: the batch is
+/// Catches panics of the worker's own code; those of engines are caught at the call. The batch is
 /// answered as failed when it is dropped, and the thread goes on.
 fn guard(
     core: &Core,
@@ -91,7 +91,7 @@ fn stage(core: &Core, watched: &WatchSlot, key: Key, batch: Batch) -> Result<(),
         return Ok(());
     }
     let Some(instance) = core.shared.instance(&open.variant) else {
-        // It may be loaded when its turn comes.
+        // The variant may be loaded when the batch's turn comes.
         let input = Input::Parts { parts, tried: true };
         put_back(core, &key, Batch { open, input });
         return Ok(());
@@ -119,7 +119,7 @@ fn put_back(core: &Core, key: &Key, batch: Batch) {
     }
 }
 
-/// A batch whose turn has come.
+/// Runs a batch whose turn has come.
 fn execute(
     core: &Core,
     watched: &WatchSlot,
@@ -153,7 +153,8 @@ fn execute(
     watched.begin(running(core, open, &instance, begun, None));
     let ran = input_and_exec(core, watched, &instance, (ready.ok_or(parts), turn));
     let open = watched.end().ok_or(Abandonment)?.open;
-    // The weights' version is compared again: what was unloaded meanwhile is not answered with.
+    // The version of the weights is compared again: outputs of an instance that was unloaded
+    // meanwhile are not returned.
     let ran = match ran {
         _ if instance.is_void() => Err(InferError::WeightsChanged(open.variant.clone())),
         Err(error) => {
@@ -174,7 +175,7 @@ fn execute(
     Ok(())
 }
 
-/// INPUT, unless it was done ahead, and EXEC, unless INPUT took until after `latest`.
+/// INPUT, unless it is done already, and EXEC, unless INPUT ended after `latest`.
 fn input_and_exec(
     core: &Core,
     watched: &WatchSlot,
@@ -231,7 +232,7 @@ fn output(core: &Core, watched: &WatchSlot, finished: Finished) -> Result<(), Ab
         ExecutedBatch::Joined(_) | ExecutedBatch::Apart(_) => None,
     };
     let instance = Arc::clone(&prepared.instance);
-    // Only what is still on the device takes a call of the engine.
+    // Only outputs that are still on the device need a call of the engine.
     let (begun, outputs) = if let ExecutedBatch::Staged(..) = ran {
         let begun = Instant::now();
         watched.begin(running(core, open, &instance, begun, None));
@@ -261,7 +262,7 @@ fn output(core: &Core, watched: &WatchSlot, finished: Finished) -> Result<(), Ab
     Ok(())
 }
 
-/// Answers with an engine's error; a lost engine takes its instance with it.
+/// Answers with an engine's error. If the engine is lost, its instance is given up.
 fn fail(core: &Core, open: Open, instance: &Arc<Instance>, error: Error) {
     if let Error::Lost(reason) | Error::Gone(reason) = &error {
         core.shared.give_up(instance, reason);
@@ -271,7 +272,7 @@ fn fail(core: &Core, open: Open, instance: &Arc<Instance>, error: Error) {
     open.refuse(refusal);
 }
 
-/// What the watchdog must know of calls of the engine that are about to begin.
+/// What the watchdog needs for calls of the engine that are about to begin.
 fn running(
     core: &Core,
     open: Open,
@@ -279,7 +280,7 @@ fn running(
     since: Instant,
     place: Option<Key>,
 ) -> RunningBatch {
-    // The profile's largest batch, where nothing is known of this one.
+    // The duration of the largest batch in the profile, if nothing is expected of this batch.
     let (spec, profile) = (&instance.variant.spec, &instance.variant.profile);
     let profiled_ms = profile.latency_ms(u32::from(spec.max_batch));
     let profiled = Duration::try_from_secs_f64(profiled_ms / 1e3);
@@ -307,7 +308,7 @@ fn us(duration: Duration) -> f64 {
 // === impl Core ===
 
 impl Core {
-    /// Counts a batch whose EXEC was to take so long, ns, among what its process does.
+    /// Adds a batch to the counts of the process. `expected` is the expected duration of EXEC, ns.
     fn meter(&self, prepared: &PreparedBatch, expected: u64) {
         let variant = &prepared.instance.variant;
         let is_elsewhere = prepared.instance.is_isolated || self.queue.dedicated();
@@ -320,13 +321,13 @@ impl Core {
         self.config.process.add(prepared.amounts(), engine_nanos);
     }
 
-    /// Occupies the batch's slots for its EXEC.
+    /// Holds the batch's slots for its EXEC.
     fn hold(&self, prepared: &PreparedBatch, started: Instant, offline_rows: u32) -> SlotGuard {
         let instance = &prepared.instance;
         let (slots, from) = if self.queue.dedicated() {
             (1, started)
         } else {
-            // INPUT has kept the same cores busy.
+            // INPUT has occupied the same cores.
             let from = started.checked_sub(prepared.took).unwrap_or(started);
             (instance.variant.spec.threads.max(1), from)
         };

@@ -1,4 +1,4 @@
-//! The threads with what each runs, and the replacement of those that are stuck.
+//! The worker's threads, with the work of each, and the replacement of stuck threads.
 
 use std::{
     io,
@@ -26,7 +26,7 @@ pub(super) struct Threads(Mutex<Vec<Member>>);
 /// What a thread does.
 #[derive(Clone, Copy)]
 pub(super) enum Role {
-    /// Runs batches; numbered from 0.
+    /// Runs batches; the number starts at 0.
     Exec(usize),
     /// Takes inputs to the device and outputs from it.
     Io,
@@ -46,8 +46,8 @@ impl Threads {
         Ok(())
     }
 
-    /// Gives up the threads that are past their limits; before the shutdown, others take their
-    /// places. A thread that is stuck is detached: it ends by itself if it ever comes back.
+    /// Gives up the threads that are past their limits. Before the shutdown, it starts other
+    /// threads in their places. A stuck thread is detached: it ends by itself if it returns.
     pub(super) fn replace_stuck(core: &Arc<Core>, now: Instant, stopped: bool) {
         let mut given_up = Vec::new();
         let mut members = lock(&core.threads.0);
@@ -66,7 +66,8 @@ impl Threads {
                 }
                 Err(error) => {
                     tracing::error!(%error, "a stuck thread cannot be replaced");
-                    // Tried again at the next look; until then it goes on should it come back.
+                    // The replacement is tried again at the next look. Until then the old thread
+                    // goes on if it returns.
                     member.watched.begin(running);
                 }
             }
@@ -85,21 +86,21 @@ impl Threads {
             .all(|member| member.watched.has_ended())
     }
 
-    /// Whether the calling thread is one of them.
+    /// Whether the calling thread is one of these threads.
     pub(super) fn is_member(&self) -> bool {
         let this = thread::current().id();
         let members = lock(&self.0);
         members.iter().any(|it| it.thread.thread().id() == this)
     }
 
-    /// The threads, to be joined.
+    /// Takes the threads out, so that the caller can join them.
     pub(super) fn take(&self) -> Vec<JoinHandle<()>> {
         let members = std::mem::take(&mut *lock(&self.0));
         members.into_iter().map(|member| member.thread).collect()
     }
 }
 
-/// Answers a batch whose thread is stuck and gives its instance up.
+/// Answers the batch of a stuck thread and gives up the instance.
 fn answer(core: &Core, running: RunningBatch, now: Instant) {
     let ran = now.saturating_duration_since(running.since);
     let reason = format!("the engine has not come back for `{}` ms", ran.as_millis());

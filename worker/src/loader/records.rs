@@ -1,8 +1,8 @@
-//! What the store says of this worker's instances, brought back to what is true.
+//! Corrects the store's records of this worker's instances.
 //!
-//! Nobody else writes these records, and still they may differ from what is loaded: the answer to a command was
-//! lost and the command was carried out, a command never arrived, or the store came back with older content. A record
-//! that says `loading` would then refuse every further load.
+//! Only this worker writes these records, and still they may differ from what is loaded: the answer to a command was
+//! lost although the command was carried out, a command never arrived, or the store was restored with older content. A
+//! record that says `loading` would then refuse every further load.
 
 use std::{
     collections::BTreeMap,
@@ -14,7 +14,7 @@ use sextant_types::{ApplicationId, Variant, VariantId, time::unix_ms};
 
 use crate::Worker;
 
-/// Variants whose record may be wrong, with their applications.
+/// Variants whose records may be wrong, with their applications.
 #[derive(Default)]
 pub(crate) struct DoubtfulRecords(Mutex<BTreeMap<VariantId, ApplicationId>>);
 
@@ -33,7 +33,7 @@ impl DoubtfulRecords {
 }
 
 impl Worker {
-    /// Says that a variant is being loaded. The caller has its turn, and it is not loaded.
+    /// Records that a variant is being loaded. The caller holds the lock of its turn, and the variant is not loaded.
     pub(crate) async fn note_loading(&self, variant: &Variant) -> Result<(), Error> {
         match self.tell(variant, Command::Load).await {
             Err(Error::Rejected(_) | Error::OtherApplication { .. }) => {
@@ -44,7 +44,8 @@ impl Worker {
         }
     }
 
-    /// Tells the store of this worker's instance of a variant; what it may not have heard is looked at again.
+    /// Sends a command for this worker's instance of a variant. If the store may not have received it, the record is
+    /// checked later.
     pub(crate) async fn tell(&self, variant: &Variant, command: Command) -> Result<(), Error> {
         let transition = self.transition(variant, command);
         let told = self.metadata.transition(&transition, unix_ms()).await;
@@ -55,8 +56,9 @@ impl Worker {
         told.map(drop)
     }
 
-    /// The store was away: it may come back with older content, or with a heartbeat that was carried out and whose answer, that
-    /// nothing is recorded, was lost. An instance that nobody asks would not notice that by a report.
+    /// Marks the records of all loaded variants as doubtful, after the store was away. The store may come back with older
+    /// content. It may also have carried out a heartbeat whose answer, that nothing is recorded, was lost. An instance
+    /// without queries sends no report that would reveal this.
     pub(crate) fn doubt_loaded(&self) {
         for instance in self.shared.instances() {
             let variant = &instance.variant;
@@ -65,7 +67,7 @@ impl Worker {
         }
     }
 
-    /// Looks at every record that may be wrong. What is being loaded or unloaded just now comes later.
+    /// Checks every record that may be wrong. Variants that are being loaded or unloaded are checked later.
     pub(crate) async fn correct_records(&self) {
         for (variant, application) in self.doubtful.take() {
             let turn = self.turn(&variant);
@@ -83,8 +85,8 @@ impl Worker {
         }
     }
 
-    /// Brings the record of a variant to what is true; `application` is whose it is where it is not loaded. The caller has
-    /// its turn.
+    /// Corrects the record of a variant. `application` owns the record if the variant is not loaded. The caller holds
+    /// the lock of its turn.
     pub(super) async fn correct(
         &self,
         variant: &VariantId,
@@ -101,7 +103,7 @@ impl Worker {
         };
         let steps = match owner == *application {
             true => steps(state, loaded.is_some()),
-            // Left of a model that another application had under the name.
+            // The record is left from a model that another application had under the same name.
             false => [
                 steps(state, false),
                 steps(InstanceState::Inactive, loaded.is_some()),
@@ -127,7 +129,7 @@ impl Worker {
     }
 }
 
-/// What leads from the state of a record to that of an instance which is loaded, or is not.
+/// The commands that lead from the state of a record to that of an instance that is, or is not, loaded.
 fn steps(state: InstanceState, is_loaded: bool) -> Vec<Command> {
     use InstanceState::{Active, Draining, Failed, Inactive, Interfered, Loading, Overloaded};
     let reason = || "the worker's word was lost".to_owned();

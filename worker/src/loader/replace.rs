@@ -1,10 +1,10 @@
-//! A loaded variant changes its process: from the worker's into one of its own, or back.
+//! Moves a loaded variant to another process: from the worker's process to one of its own, or back.
 //!
-//! An administrator may say anew where the models of an application run while they are loaded. Whoever decides about loads
-//! then sends the variant again, and the worker loads it a second time where it belongs. The first instance answers until
-//! the second one takes its place, and is gone once its last batch has left. Both hold their pages meanwhile. Where the
-//! device has not so many, or where the second load fails, the first instance goes all the same: what must not run in
-//! the worker's process does not go on there.
+//! An administrator may change where the models of an application run while they are loaded. Then the dispatcher sends
+//! the variant again, and the worker loads it a second time in the right process. The first instance answers until the
+//! second one takes its place. It ends when its last batch has left. Until then both hold their pages. If the device
+//! has too few pages, or if the second load fails, the first instance is unloaded all the same: a model that must not
+//! run in the worker's process does not go on there.
 
 use std::{sync::Arc, time::Instant};
 
@@ -16,7 +16,7 @@ use super::{EngineChoice, see_off};
 use crate::{Worker, instance::Instance};
 
 impl Worker {
-    /// Loads a variant again with another engine. The caller has its turn.
+    /// Loads a variant again with another engine. The caller holds the lock of its turn.
     pub(super) async fn replace(
         &self,
         load: &Load,
@@ -30,7 +30,8 @@ impl Worker {
         let variant = &load.variant;
         let is_isolated = chosen.is_isolated;
         tracing::info!(variant = %variant.id, is_isolated, "a loaded variant changes its process");
-        // Instances of a variant share pages in the books, and these two have them twice.
+        // In the ledger, instances of one variant share pages, but these two occupy them twice. This hold counts them
+        // the second time.
         let mut beside = self.ledger.hold();
         if beside.grow(self.ledger.pages_of(variant)) > 0 {
             drop(beside);
@@ -52,7 +53,8 @@ impl Worker {
         Ok(timings)
     }
 
-    /// Nothing is known of the new instance's condition, and the first one may have broken in the meantime.
+    /// Renews the record: the condition of the new instance is not known, and the first one may have broken in the
+    /// meantime.
     async fn renew_record(&self, variant: &Variant) {
         self.note_given_up().await;
         let corrected = self.correct(&variant.id, &variant.application).await;
@@ -62,7 +64,7 @@ impl Worker {
             Err(error) => Err(error),
         };
         match recovered {
-            // It was active already.
+            // The record was active already.
             Ok(_) | Err(Error::Rejected(_)) => {}
             Err(error) => {
                 tracing::debug!(variant = %variant.id, %error, "an instance's record could not be renewed");

@@ -1,9 +1,9 @@
-//! The LOAD thread: one load of the device at a time, by `earliest`, each inside its window
-//! (Clockwork, section 5.2).
+//! The LOAD thread: it runs one load of the device at a time, by `earliest`, each inside its window (Clockwork, section
+//! 5.2).
 //!
-//! Pages are taken when a load begins: whoever sends it may send the unload that makes room for it
-//! just before. A load that does not come back is given up by whoever waits for it; another thread
-//! goes on with the next, and the pages are free when the stuck one returns.
+//! A load takes its pages when it begins: the dispatcher may send the unload that makes room for a load just before it.
+//! If a load does not return, the task that waits for it gives it up. Another thread goes on with the next load, and
+//! the pages are free when the stuck load returns.
 
 use std::{
     io,
@@ -25,7 +25,7 @@ use crate::{
     timed_queue::{TimedQueue, lock, wait, wait_until},
 };
 
-/// The name of the LOAD thread, and of threads that engines start in a load.
+/// The name of the LOAD thread, and of threads that engines start during a load.
 pub(crate) const NAME: &str = "sextant-load";
 
 /// Owns the LOAD thread.
@@ -42,36 +42,36 @@ struct Core {
 struct State {
     waiting: TimedQueue<Turn>,
     closed: bool,
-    /// Whether the thread is in an engine's load.
+    /// Whether the thread is in a call of an engine's `load`.
     busy: bool,
-    /// Ends the load that is under way.
+    /// Ends the running load.
     running: Option<Interrupt>,
-    /// How many threads were given up: a thread of an earlier number ends.
+    /// Number of threads that were given up. A thread with a lower number ends.
     given_up: u64,
     thread: Option<JoinHandle<()>>,
 }
 
-/// A load whose artefact is here.
+/// A load whose artefact has been fetched.
 pub(crate) struct Turn {
     pub(crate) variant: Arc<Variant>,
     pub(crate) engine: Arc<dyn Engine>,
     pub(crate) request: LoadRequest,
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) earliest: Instant,
-    /// When the engine may begin at the latest.
+    /// The latest time at which the engine may begin.
     pub(crate) latest: Option<Instant>,
-    /// Ends it, where the engine can.
+    /// Ends the load, if the engine can do that.
     pub(crate) interrupt: Interrupt,
-    /// Told when it begins.
+    /// Told when the load begins.
     pub(crate) began: oneshot::Sender<Instant>,
     pub(crate) reply: oneshot::Sender<Result<LoadResult, WorkError>>,
 }
 
-/// What a load gave.
+/// The result of a load.
 pub(crate) struct LoadResult {
     pub(crate) model: Arc<dyn LoadedModel>,
     pub(crate) pages: Reservation,
-    /// How long the engine took.
+    /// The time that the engine took.
     pub(crate) took: Duration,
 }
 
@@ -86,7 +86,7 @@ impl Turns {
         Ok(Self { core })
     }
 
-    /// Queues a load; after the shutdown it is answered at once.
+    /// Queues a load. After the shutdown it is answered at once.
     pub(crate) fn push(&self, turn: Turn) {
         let mut state = lock(&self.core.state);
         if state.closed {
@@ -99,19 +99,19 @@ impl Turns {
         self.core.changed.notify_one();
     }
 
-    /// Gives up the thread that is in a load, and lets another go on.
+    /// Gives up the thread that runs a load, and starts another.
     pub(crate) fn give_up(&self) {
         let mut state = lock(&self.core.state);
         let number = state.given_up + 1;
-        // It looks for loads once the lock is free.
+        // The new thread looks for loads when the lock is free.
         match spawn(&self.core, number) {
             Ok(thread) => {
                 state.given_up = number;
                 state.busy = false;
-                // The old thread is detached: it ends by itself if it ever comes back.
+                // The old thread is detached: it ends by itself if it returns.
                 state.thread = Some(thread);
             }
-            // There is no other than the old one: loads wait for it to come back.
+            // Only the old thread exists: loads wait until it returns.
             Err(error) => tracing::error!(%error, "a stuck thread cannot be replaced"),
         }
     }
@@ -124,7 +124,7 @@ impl Turns {
         let running = state.running.take();
         drop(state);
         self.core.changed.notify_all();
-        // A runtime that was lost may be waited for for minutes.
+        // Waiting for a lost runtime may take minutes.
         if let Some(running) = running {
             running.raise();
         }
@@ -141,7 +141,7 @@ impl Drop for Turns {
             let mut state = lock(&self.core.state);
             (state.thread.take(), state.busy)
         };
-        // Nobody waits for a load that still runs: it ends by itself.
+        // A load that still runs is not joined: it ends by itself.
         if !busy
             && let Some(thread) = thread
             && thread.join().is_err()
@@ -167,8 +167,7 @@ fn spawn(core: &Arc<Core>, number: u64) -> io::Result<JoinHandle<()>> {
 // === impl Core ===
 
 impl Core {
-    /// The next load, when its window has opened; `None` after the shutdown, and for a thread that
-    /// was given up.
+    /// The next load, when its window has opened. `None` after the shutdown, and for a thread that was given up.
     fn next(&self, number: u64) -> Option<Turn> {
         let mut state = lock(&self.state);
         loop {
@@ -200,7 +199,7 @@ impl Core {
 
 impl Turn {
     fn refuse(self, error: WorkError) {
-        // Nobody waits for the answer of a load that was called off.
+        // The send fails if the load was called off.
         drop(self.reply.send(Err(error)));
     }
 
@@ -229,7 +228,7 @@ impl Turn {
             reply,
             ..
         } = self;
-        // Whoever waited may have gone; the pages are free again when the model is dropped below.
+        // The send fails if the caller has gone. The pages are free again when the model is dropped below.
         told.send(began).ok();
         let loaded = catch_unwind(AssertUnwindSafe(|| {
             engine.load_interruptible(&request, &interrupt)
@@ -245,7 +244,7 @@ impl Turn {
                 took: began.elapsed(),
             }),
             Err(error) => {
-                // Whoever hears of the failure finds the pages free.
+                // The pages must be free before the caller hears of the failure.
                 drop(pages);
                 Err(error)
             }
@@ -260,8 +259,8 @@ impl Turn {
     }
 }
 
-/// Why a load has failed. Nothing is wrong with a variant whose pages are in use: what is measured on the device takes
-/// some before they are in the books.
+/// The error of a failed load. A shortage of pages is not the variant's fault: a model that is measured on the device
+/// occupies pages before the ledger counts them.
 fn refused(variant: &Variant, error: &Error, ledger: &Ledger) -> WorkError {
     if let Error::OutOfMemory(shortage) = error
         && let Some(short) = shortage.pages()

@@ -1,4 +1,4 @@
-//! An engine as registration uses it: it makes room for what it loads.
+//! The engine that registration uses: it makes room for what it loads.
 
 use std::{
     sync::{
@@ -19,7 +19,7 @@ use tokio::{runtime::Handle, sync::oneshot, time::Instant};
 use super::{BUSY, LOOK, NoRoom};
 use crate::{Worker, ledger::Hold, timed_queue::lock};
 
-/// A model is loaded several times while it is measured: its pages are kept for so long after each.
+/// Time for which a model's pages are kept after it was dropped: a model is loaded several times while it is measured.
 const LINGER: Duration = Duration::from_millis(100);
 
 /// See the module.
@@ -30,10 +30,10 @@ pub(super) struct Host {
     lingering: Arc<LingeringHolds>,
 }
 
-/// An artefact at a precision.
+/// An artefact with a precision.
 type Key = (Digest, Precision);
 
-/// The holds of models that have just left.
+/// The holds of models that have just been dropped.
 #[derive(Default)]
 struct LingeringHolds(Mutex<HoldList>);
 
@@ -86,7 +86,7 @@ impl Host {
             }
             let wanted = wanted(request, shortage, hold.pages(), &worker)?;
             if hold.pages() >= wanted {
-                // The pages are kept, and something else on the device has not given them back yet.
+                // The pages are kept, but something else on the device has not given back its memory yet.
                 let now = self.pause()?;
                 if now - *kept_since.get_or_insert(now) >= BUSY {
                     return Err(self.busy(wanted, wanted, &worker));
@@ -98,8 +98,8 @@ impl Host {
         };
         let pages = worker.ledger.pages_for(model.weights_bytes())
             + worker.ledger.pages_for(model.working_bytes().unwrap_or(0));
-        // It may lie in pages of a model that is loaded again, which makes room for itself then, or in pages that a load of
-        // the worker has counted on, which is refused then.
+        // The model may occupy pages of another measured model that is loaded again; that load then makes room for
+        // itself. Or it may occupy pages that a load of the worker has counted on; that load is then refused.
         let missing = hold.grow(pages);
         self.lingering.give(&mut hold, missing);
         hold.shrink(pages);
@@ -112,7 +112,7 @@ impl Host {
         }))
     }
 
-    /// Waits on this thread for what the worker does on the runtime's, until `interrupt` is raised.
+    /// Blocks this thread until the worker, on the runtime's threads, has made room, or until `interrupt` is raised.
     fn make_room(
         &self,
         mut hold: Hold,
@@ -120,7 +120,7 @@ impl Host {
         interrupt: &Interrupt,
         worker: &Arc<Worker>,
     ) -> Result<Hold, Error> {
-        // Nothing goes for pages that are free in a moment.
+        // Nothing is unloaded for pages that become free in a moment.
         let mut since = None;
         while hold.grow(wanted) > 0 && !self.lingering.is_empty() {
             let now = self.pause()?;
@@ -132,7 +132,7 @@ impl Host {
         let (reply, made) = mpsc::channel();
         let making = Arc::clone(worker);
         self.runtime.spawn(async move {
-            // Whoever has gone does not want it any more.
+            // The send fails if the caller has stopped waiting.
             reply.send(making.make_room(hold, wanted, asked).await).ok();
         });
         let made = loop {
@@ -152,8 +152,8 @@ impl Host {
         })
     }
 
-    /// Waits for a moment, as an engine tells nobody when its memory is free again; what time it is then on the runtime's
-    /// clock.
+    /// Sleeps for [`LOOK`], because an engine does not say when its memory is free again. Returns the time on the
+    /// runtime's clock after that.
     fn pause(&self) -> Result<Instant, Error> {
         let (reply, over) = mpsc::channel();
         self.runtime.spawn(async move {
@@ -184,7 +184,8 @@ impl Host {
     }
 }
 
-/// Pages to keep for a model that found too few with `kept` of them, unless the device has too few of them.
+/// Pages to keep for a model that did not fit although `kept` pages were kept for it. Fails if the device has too few
+/// pages.
 fn wanted(
     request: &LoadRequest,
     shortage: Shortage,
@@ -193,7 +194,7 @@ fn wanted(
 ) -> Result<u64, Error> {
     let pages = worker.ledger.pages();
     let Some(short) = shortage.pages() else {
-        // Most of a model are its weights; where their pages were too few, twice as many may do.
+        // Weights are most of a model's memory. If the pages for the weights were too few, twice as many may suffice.
         let weights = worker.ledger.pages_for(file_bytes(&request.model));
         let wanted = match kept < weights {
             true => weights,
@@ -217,7 +218,7 @@ fn wanted(
     Err(Error::OutOfMemory(Shortage::of_pages(reason, short)))
 }
 
-/// Bytes of a model's file, wherever they are.
+/// Bytes of a model's file, in memory and on disk.
 fn file_bytes(model: &ModelFile) -> u64 {
     let weights = model.weights.as_ref().and_then(|of| of.file().ok());
     let weights = weights.and_then(|file| file.metadata().ok());
@@ -336,7 +337,7 @@ impl Drop for MeasuredModel {
 // === impl LingeringHolds ===
 
 impl LingeringHolds {
-    /// Keeps a model's hold; returns its number.
+    /// Keeps a model's hold; returns the hold's number.
     fn put(&self, key: Key, hold: Hold) -> u64 {
         let mut kept = lock(&self.0);
         kept.number += 1;
@@ -345,14 +346,14 @@ impl LingeringHolds {
         number
     }
 
-    /// The hold of this very model: others are loaded again soon.
+    /// Takes the hold of this model only: the other models are loaded again soon.
     fn take(&self, key: Key) -> Option<Hold> {
         let mut kept = lock(&self.0);
         let at = kept.holds.iter().position(|(_, of, _)| *of == key)?;
         Some(kept.holds.swap_remove(at).2)
     }
 
-    /// Lets a hold have so many of the pages.
+    /// Moves up to `pages` pages of kept holds to a hold.
     fn give(&self, to: &mut Hold, pages: u64) {
         let mut missing = pages;
         for (_, _, hold) in &mut lock(&self.0).holds {
@@ -366,7 +367,7 @@ impl LingeringHolds {
         lock(&self.0).holds.is_empty()
     }
 
-    /// Gives the pages of a hold back, unless it was taken.
+    /// Gives back the pages of a hold, unless the hold was taken.
     fn end(&self, number: u64) {
         let mut kept = lock(&self.0);
         kept.holds.retain(|(of, _, _)| *of != number);
@@ -396,7 +397,7 @@ mod tests {
         assert!(lingering.take(key(3)).is_none());
         let mut taken = lingering.take(key(1)).expect("it has just left");
         assert_eq!(taken.pages(), 3);
-        // The load of another found the pages free, whosever they are.
+        // The load of another model found the pages free, although they belong to a kept hold.
         lingering.give(&mut taken, 4);
         assert_eq!((taken.pages(), ledger.kept()), (7, 8));
         lingering.end(first);

@@ -1,4 +1,4 @@
-//! What happens side by side on a device, and what does not.
+//! What may overlap on a device, and what may not.
 
 use super::*;
 
@@ -63,11 +63,11 @@ async fn inputs_and_outputs_of_neighbours_move_while_a_batch_runs() {
     world.record.begun(Step::Exec, 1).await;
     let second = world.infer("m-a", 2, now());
     let third = world.infer("m-a", 3, now());
-    // INPUT of the next ones during EXEC of the first.
+    // INPUT of the next batches during EXEC of the first.
     world.record.begun(Step::Input, 2).await;
     world.record.begun(Step::Input, 3).await;
     assert_eq!(world.record.keys(Step::Exec), [1]);
-    // OUTPUT of the first during EXEC of the second.
+    // OUTPUT of the first batch during EXEC of the second.
     world.record.hold(Step::Output, Some(1));
     world.record.release(Step::Exec);
     world.record.begun(Step::Exec, 2).await;
@@ -101,11 +101,11 @@ async fn inputs_are_taken_to_the_device_ahead_of_their_window() {
     let waiting = world.infer("m-a", 1, ahead(9));
     world.record.begun(Step::Input, 1).await;
     assert_eq!(world.record.keys(Step::Exec), [0; 0]);
-    // Its inputs hold the instance, and let go of it when that is unloaded.
+    // Its inputs hold the instance. They are dropped when the instance is unloaded.
     world.worker.unload(&variant.id).await.unwrap();
     assert_eq!(world.used(), 0);
     assert!(waiting.is_pending());
-    // What has come before the variant is back follows it.
+    // A batch that came before the variant was loaded again runs on it.
     let second = world.infer("m-a", 2, ahead(8));
     world.load(&variant).await.unwrap();
     world.record.begun(Step::Input, 2).await;
@@ -180,14 +180,14 @@ async fn threads_keep_to_the_cores_they_are_given() {
     let world = World::with(Kind::Cpu, Config { pin, ..config() }).await;
     world.loaded("m-a").await;
     assert_eq!(cores_of_a_batch(&world), [core]);
-    // There is no other core to keep to.
+    // There is no other core.
     let error = world.worker.repin().await.unwrap_err();
     assert_eq!(error.code(), "rejected");
     assert_eq!(cores_of_a_batch(&world), [core]);
 }
 
-/// Whether other cores are better depends on what else the machine does: both outcomes are right, and
-/// the next batch runs where the worker says.
+/// Whether other cores are better depends on what else the machine does. Both outcomes are right, and the next batch
+/// runs on the cores that the worker names.
 #[tokio::test(flavor = "multi_thread")]
 async fn threads_keep_to_other_cores_when_they_are_told_to() {
     let all = own_cores();
@@ -223,7 +223,7 @@ fn cores_in(set: &rustix::thread::CpuSet) -> Vec<usize> {
     all.filter(|core| set.is_set(*core)).collect()
 }
 
-/// The cores that the thread may use which runs a batch.
+/// The cores that may be used by the thread that runs a batch.
 fn cores_of_a_batch(world: &World) -> Vec<usize> {
     let (sender, cores) = mpsc::channel();
     world.worker.infer(Infer {

@@ -1,5 +1,5 @@
-//! An engine of tests: it doubles its input, keeps a record of what was called when and where, and
-//! can be held at every step.
+//! An engine for tests: it doubles its input, records each call with its time and thread, and can
+//! be held at every step.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,13 +15,13 @@ use sextant_types::{
     DataType, NamedTensor, Optimization, Precision, Signature, Tensor, TensorSpec,
 };
 
-/// Longest wait for a state that must come.
+/// Longest wait for a state.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A batch with this value fails.
 pub const FAILS: i64 = -1;
 
-/// A batch with this value is refused: the query is at fault.
+/// A batch with this value is refused because of the query.
 pub const REFUSED: i64 = -6;
 
 /// A batch with this value panics.
@@ -33,7 +33,7 @@ pub const LOSES: i64 = -3;
 /// Added to the keys of loads in a process of their own.
 pub const ISOLATED: i64 = 1000;
 
-/// What the engine is called for.
+/// The step for which the engine is called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Step {
     Load,
@@ -45,7 +45,7 @@ pub enum Step {
 /// A row of this value is answered with two rows.
 pub const SPLITS: i64 = -4;
 
-/// A row of this value is answered with none.
+/// A row of this value is answered with no row.
 pub const VANISHES: i64 = -5;
 
 /// One call. `key` is the first value of the batch, or the first number in the artefact.
@@ -58,7 +58,7 @@ pub struct Call {
     pub thread: ThreadId,
 }
 
-/// Record and holds, shared by all handles of an engine.
+/// The record of calls and the holds, shared by all handles of an engine.
 #[derive(Default)]
 pub struct Record {
     state: Mutex<State>,
@@ -72,14 +72,14 @@ struct State {
     held: BTreeMap<Step, Option<i64>>,
     /// Whether runs end when they are asked to.
     heeds: bool,
-    /// Whether they go on until they are released, and end then.
+    /// Whether runs that are asked to end go on until they are released, and end then.
     dallies: bool,
     /// Runs that were asked to end, by key.
     ended: BTreeSet<i64>,
 }
 
 impl Record {
-    /// Holds calls from now on: all of a step, or those of one key.
+    /// Holds calls from now on: all calls of a step, or those with one key.
     pub fn hold(&self, step: Step, key: Option<i64>) {
         self.state.lock().unwrap().held.insert(step, key);
     }
@@ -99,7 +99,7 @@ impl Record {
         self.state.lock().unwrap().heeds = true;
     }
 
-    /// From now on they take their time with it, until they are released.
+    /// From now on runs that are asked to end do so when they are released.
     pub fn dally(&self) {
         self.state.lock().unwrap().dallies = true;
     }
@@ -114,12 +114,12 @@ impl Record {
         self.changed.notify_all();
     }
 
-    /// Whether the run of the key was asked to end, which is forgotten.
+    /// Whether the run of the key was asked to end. Forgets the request.
     fn has_ended(&self, key: i64) -> bool {
         self.state.lock().unwrap().ended.remove(&key)
     }
 
-    /// Calls of a step, in order of their beginning.
+    /// Calls of a step, in order of their start.
     pub fn calls(&self, step: Step) -> Vec<Call> {
         let state = self.state.lock().unwrap();
         let of_step = state.calls.iter().filter(|call| call.step == step);
@@ -168,7 +168,7 @@ pub struct Double {
     pub device: Device,
     /// Whether batches are staged.
     pub staged: bool,
-    /// Whether it stands for one in a process of its own.
+    /// Whether it counts as an engine in a process of its own.
     pub is_isolated: bool,
     pub record: Arc<Record>,
 }
@@ -276,7 +276,7 @@ impl LoadedModel for Loaded {
         })))
     }
 
-    /// Puts the parts together on the device, where they are alike.
+    /// Joins the parts on the device, if they have the same shape.
     fn stage_joined(
         &self,
         parts: &[&[NamedTensor]],

@@ -1,4 +1,4 @@
-//! What breaks is said once, with a code, and disturbs nothing else.
+//! A fault is reported once, with a code, and disturbs nothing else.
 
 use std::collections::HashSet;
 
@@ -19,7 +19,7 @@ fn answers(result: BatchResult) -> Vec<Result<Vec<f32>, InferError>> {
     outputs.map(|part| part.map(values)).collect()
 }
 
-/// What a client is told.
+/// The code that a client receives.
 fn client_code(error: &InferError) -> Code {
     match error {
         InferError::Failed { code, .. } => *code,
@@ -60,7 +60,7 @@ async fn rows_of_which_nobody_knows_whose_they_are_are_run_again_one_by_one() {
         let sent = world.send("m-a", vec![row(3, 2), row(odd, 2), row(4, 2)], now());
         let wanted = [Ok(vec![6.0; 2]), Ok(own), Ok(vec![8.0; 2])];
         assert_eq!(answers(sent.ok()), wanted);
-        // What has been seen once is not tried again: as many rows by chance would be another's.
+        // Later parts run one by one: an equal number of rows by chance would give one query's rows to another.
         let sent = world.send("m-a", vec![row(SPLITS, 2), row(VANISHES, 2)], now());
         let wanted = [Ok(vec![2.0 * SPLITS as f32; 4]), Ok(Vec::new())];
         assert_eq!(answers(sent.ok()), wanted);
@@ -116,7 +116,7 @@ async fn a_part_that_fails_spoils_no_other() {
     }
 }
 
-/// What is wrong with a query is its own fault, whoever it shares a batch with.
+/// A query that is itself wrong is refused alike alone and in a shared batch.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bad_query_is_refused_alike_alone_and_in_company() {
     for kind in KINDS {
@@ -193,7 +193,7 @@ async fn a_run_that_can_be_ended_costs_its_query_alone() {
             assert_eq!(client_code(&error), Code::TimeExceeded, "{error}");
             world.infer("m-1", 2, now()).ok();
         }
-        // Beside it, in the same batch, others are answered: their runs have time of their own.
+        // Other parts of the same batch are answered: their runs have time limits of their own.
         let parts = vec![row(1, 2), row(2, 2), row(3, 2)];
         let answers = answers(world.send("m-1", parts, now()).ok());
         let fault = answers[0].as_ref().unwrap_err();
@@ -204,7 +204,7 @@ async fn a_run_that_can_be_ended_costs_its_query_alone() {
     }
 }
 
-/// Where the machine has no time, even a process that was killed takes a while to end.
+/// On a busy machine even a killed process takes a while to end.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_end_of_an_engines_own_process_may_take_long() {
     let end_grace = Duration::from_millis(100);
@@ -228,12 +228,12 @@ async fn the_end_of_an_engines_own_process_may_take_long() {
     world.infer("m-1", 2, now()).ok();
 }
 
-/// The engines of a GPU have no process to be killed, whatever is said of the application: its run is waited for no longer
-/// than others, and those behind it go on.
+/// The engines of a GPU have no process that can be killed, whatever the application's policy says. So the watchdog
+/// waits for its run no longer than for others, and the batches behind it go on.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_to_be_isolated_and_cannot_be_has_no_more_grace() {
     let mut config = impatient();
-    // Twelve times as long, which a process that is killed has, is more than this test waits.
+    // The grace of a killed process, twelve times as long, would exceed this test's wait.
     config.watchdog.end_grace = Duration::from_secs(2);
     let mut world = World::with(Kind::Dedicated, config).await;
     let (_stop, _service) = world.serve();
@@ -258,7 +258,7 @@ async fn inputs_and_outputs_that_do_not_come_back_are_given_up() {
         let world = World::with(Kind::Staged, impatient()).await;
         world.loaded("m-1").await;
         world.loaded("m-2").await;
-        // On the EXEC thread of an idle device, then on the IO thread beside a run.
+        // First on the EXEC thread of an idle device, then on the IO thread during a run.
         world.record.hold(step, Some(1));
         assert_eq!(world.infer("m-1", 1, now()).error().code(), "lost");
         world.infer("m-2", 2, now()).ok();

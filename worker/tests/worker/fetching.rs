@@ -1,4 +1,4 @@
-//! What it takes to fetch an artefact is a part of its load.
+//! The time to fetch an artefact is a part of its load.
 
 use std::{
     ops::Range,
@@ -19,7 +19,7 @@ use super::*;
 struct SlowStore {
     inner: LocalStore,
     held: watch::Sender<bool>,
-    /// Blobs that were asked for.
+    /// Number of blobs that were requested.
     asked: AtomicUsize,
 }
 

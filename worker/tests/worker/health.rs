@@ -1,7 +1,7 @@
-//! When a worker calls its instances overloaded or interfered, on emulated cores.
+//! When a worker reports its instances as overloaded or interfered, on emulated cores.
 //!
-//! A run of the engine takes as long as the test says: it is held for as long as the device is to be
-//! busy, takes a multiple of what the profile says, or no time at all.
+//! A test decides how long a run of the engine takes: as long as the device is to be busy, a
+//! multiple of the profile's time, or no time.
 
 use std::sync::{
     Condvar, Mutex,
@@ -17,10 +17,10 @@ use super::*;
 /// Cores of the worker.
 const CORES: u16 = 8;
 
-/// What a run takes, ms; the variants' profile says so, too.
+/// Time of a run, ms, also in the variants' profile.
 const RUN_MS: f64 = 1.0;
 
-/// How runs go.
+/// The duration of runs.
 #[derive(Default)]
 struct Runs {
     held: Mutex<bool>,
@@ -30,7 +30,7 @@ struct Runs {
     under_way: AtomicUsize,
 }
 
-/// A worker with [`CORES`] emulated cores, served.
+/// A worker with [`CORES`] emulated cores, and its running service.
 struct Cores {
     world: World,
     runs: Arc<Runs>,
@@ -52,7 +52,7 @@ async fn a_worker_whose_cores_are_all_busy_overloads_its_instance_until_they_are
         .await;
     cores.release();
     cores.world.reaches(&variant, InstanceState::Active).await;
-    // Nothing is left of the load where nothing runs.
+    // The load is zero if nothing runs.
     cores.until(&variant, |it| it.load == 0.0).await;
 }
 
@@ -149,7 +149,8 @@ async fn a_load_of_what_is_loaded_corrects_the_record_of_an_idle_instance() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_measured_on_another_type_of_device_is_no_measure_of_interference() {
     let cores = Cores::of_type("slow").await;
-    // Registered on a type that runs it in a small part of the time; measured here, and not yet.
+    // The variant was registered on a type that runs it much faster. It has no profile on the type
+    // here.
     let elsewhere = DeviceTypeName::new("quick").unwrap();
     let here = DeviceTypeName::new("slow").unwrap();
     let measured = cores
@@ -248,7 +249,7 @@ impl Cores {
         variant
     }
 
-    /// Keeps so many more cores busy, with batches of one row, until [`Self::release`].
+    /// Keeps `cores` more cores busy, with batches of one row, until [`Self::release`].
     async fn hold(&self, name: &str, cores: u16, offline_rows: u32) {
         *self.runs.held.lock().unwrap() = true;
         let busy = self.runs.under_way.load(Ordering::Relaxed) + usize::from(cores);
@@ -264,7 +265,7 @@ impl Cores {
         self.runs.changed.notify_all();
     }
 
-    /// Always one batch, which ends by itself.
+    /// Keeps one batch running until the stream is dropped; each batch ends by itself.
     fn stream(&self, name: &str) -> Stream {
         let ended = Arc::<AtomicBool>::default();
         next(&self.world.worker, name, &ended);
@@ -285,7 +286,7 @@ impl Cores {
         tokio::time::timeout(PATIENCE, reached).await.unwrap();
     }
 
-    /// An instance at every look of its worker, for more looks than entering a state takes.
+    /// The instance at each look of its worker, for more looks than entering a state takes.
     async fn looks(&self, variant: &Variant) -> Vec<Instance> {
         let mut seen = vec![self.instance(variant).await];
         while seen.len() < 8 {

@@ -1,4 +1,4 @@
-//! A store that takes its time keeps no instance from being unloaded.
+//! A slow store does not keep instances from being unloaded.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -27,7 +27,7 @@ struct HeldStore {
     inner: InProcessStore,
     held: watch::Sender<Option<Point>>,
     waiting: AtomicUsize,
-    /// Whether it says that it has never heard of the worker.
+    /// Whether the store claims that it does not know the worker.
     is_fresh: AtomicBool,
 }
 

@@ -1,4 +1,4 @@
-//! What is loaded changes its process where its application says so anew.
+//! A loaded variant moves to another process when its application's policy changes.
 
 use sextant_metadata::{Command, Transition};
 use sextant_types::Isolation;
@@ -6,7 +6,7 @@ use sextant_types::Isolation;
 use super::*;
 use crate::double::ISOLATED;
 
-/// The same variant where its application says that it runs in a process of its own.
+/// The same variant with the policy that it runs in a process of its own.
 fn isolated(variant: &Variant) -> Arc<Variant> {
     let mut variant = variant.clone();
     variant.resources.isolation = Some(Isolation::Process);
@@ -17,7 +17,7 @@ fn isolated(variant: &Variant) -> Arc<Variant> {
 async fn a_variant_answers_while_it_changes_its_process() {
     let world = World::new().await;
     let here = world.loaded("m-1").await;
-    // Whatever is known of the first instance says nothing of the second one.
+    // The condition of the first instance does not apply to the second one.
     let overload = Transition {
         key: InstanceKey::new(here.id.clone(), WorkerId::new("w").unwrap()),
         application: here.application.clone(),
@@ -91,7 +91,7 @@ async fn what_cannot_run_elsewhere_does_not_go_on_where_it_is() {
     assert_eq!(world.infer("m-1", 1, now()).error().code(), "not_loaded");
 }
 
-/// The sender does not know that the variant has gone meanwhile.
+/// The sender does not know that the variant was unloaded meanwhile.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_closed_window_brings_nothing_back() {
     let world = World::new().await;
@@ -113,7 +113,7 @@ async fn a_closed_window_brings_nothing_back() {
     assert_eq!(world.used(), 0);
 }
 
-/// Neither file is one of ONNX, which is found out where it is read.
+/// Neither file is an ONNX file. The process that reads a file notices that.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_worker_reads_nothing_of_a_large_file_that_another_process_loads() {
     let mut config = config();

@@ -1,7 +1,7 @@
-//! What a worker promises: windows, one device, pages, states, faults, leases.
+//! The worker's contract: windows, one device, pages, states, faults, leases.
 //!
-//! Nothing here waits for time to pass where it can wait for a state: the engine of the tests is
-//! held at the step in question, and windows lie in the past or far ahead.
+//! These tests wait for states rather than for time: a test holds the engine at a step, and windows
+//! lie in the past or far ahead.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -48,7 +48,7 @@ struct World {
     folder: tempfile::TempDir,
 }
 
-/// What the worker's device is like.
+/// The kind of the worker's device.
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
     Cpu,
@@ -75,7 +75,7 @@ impl World {
         Self::on(engine, record, config).await
     }
 
-    /// With another engine; `record` is what its runs are held by, if they are.
+    /// With another engine. `record` holds its runs, if anything does.
     async fn on(engine: Arc<dyn Engine>, record: Arc<Record>, config: Config) -> Self {
         let metadata = Arc::new(InProcessStore::new());
         Self::over(engine, record, config, metadata).await
@@ -136,7 +136,7 @@ impl World {
         self.worker.load(load).await.map(drop)
     }
 
-    /// The same on a task of its own.
+    /// The same in a task of its own.
     fn loading(&self, load: Load) -> tokio::task::JoinHandle<Result<(), WorkError>> {
         let worker = Arc::clone(&self.worker);
         tokio::spawn(async move { worker.load(load).await.map(drop) })
@@ -192,13 +192,13 @@ impl Drop for World {
     }
 }
 
-/// Where a batch's outcome arrives.
+/// The channel on which a batch's outcome arrives.
 struct Outcome(mpsc::Receiver<InferOutcome>);
 
 impl Outcome {
     fn get(self) -> InferOutcome {
         let outcome = self.0.recv_timeout(PATIENCE).unwrap();
-        // The sender went with the handler: there is no second answer.
+        // The sender was dropped with the handler: there is no second answer.
         assert!(self.0.recv_timeout(PATIENCE).is_err(), "answered twice");
         outcome
     }
@@ -251,7 +251,7 @@ fn config() -> Config {
     }
 }
 
-/// Every batch that is held counts as stuck, every load as well.
+/// Every held batch and every held load counts as stuck.
 fn impatient() -> Config {
     Config {
         watchdog: Watchdog {

@@ -151,7 +151,7 @@ async fn what_ran_on_weights_that_were_unloaded_is_not_answered_with() {
 async fn unloading_is_idempotent_and_needs_no_consent() {
     let world = World::new().await;
     let variant = world.loaded("m-a").await;
-    // The state machine knows of no instance any more: the memory is given back nevertheless.
+    // The state machine has no instance any more. The memory is given back nevertheless.
     assert_eq!(world.metadata.expire(u64::MAX).await.unwrap().len(), 1);
     for _ in 0..2 {
         world.worker.unload(&variant.id).await.unwrap();
@@ -167,7 +167,7 @@ async fn strings_count_as_engines_hold_them() {
     };
     let world = World::with(Kind::Staged, config).await;
     world.loaded("m-a").await;
-    // They have no bytes at all.
+    // The texts are empty and have no bytes.
     let texts = Tensor::from_texts(vec![1, 3], Texts::empty(3)).unwrap();
     let inputs = vec![NamedTensor::new("x", texts)];
     let refused = world.send("m-a", vec![inputs], now()).error();

@@ -1,4 +1,4 @@
-//! What a worker shows of itself.
+//! The worker's metrics.
 
 use prometheus_client::{encoding::text::encode, registry::Registry};
 

@@ -1,4 +1,4 @@
-//! Models of which the engine has kept what it needs: their files are not fetched again.
+//! Models that the engine has kept ready: their files are not fetched again.
 
 use std::sync::Mutex;
 
@@ -6,7 +6,7 @@ use sextant_engine::{Capabilities, Error, LoadRequest, LoadedModel, ModelFile};
 
 use super::*;
 
-/// The engine of the tests, which keeps the file that it was given last.
+/// The engine of the tests. It keeps the last file that it was given.
 struct KeepingEngine {
     inner: Double,
     kept: Arc<Mutex<KeptFile>>,
@@ -15,9 +15,9 @@ struct KeepingEngine {
 #[derive(Default)]
 struct KeptFile {
     file: Option<ModelFile>,
-    /// Whether it is forgotten before the next load.
+    /// Whether the kept file is dropped before the next load.
     is_to_go: bool,
-    /// Of each load, whether it came with a file.
+    /// For each load: whether it came with a file.
     with_file: Vec<bool>,
 }
 
@@ -72,7 +72,7 @@ async fn the_file_of_a_model_is_fetched_where_the_engine_needs_it() {
     let world = World::on(engine, record, config()).await;
     let variant = world.variant("m-1", "m-1", 200).await;
     let (fetched, kept_back) = ([true].as_slice(), [false].as_slice());
-    // It was forgotten after the worker had asked: fetched then.
+    // The engine dropped the file after the worker had asked, so the worker fetched it.
     let forgotten = [false, true].as_slice();
     for expected in [fetched, kept_back, forgotten, kept_back] {
         {

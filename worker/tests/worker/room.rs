@@ -18,11 +18,11 @@ mod limits;
 /// Pages of the device.
 const PAGES: u64 = 1000;
 
-/// The engine of the tests on a device whose pages it counts itself.
+/// The engine of the tests on a device that counts its pages itself.
 struct PagedEngine {
     inner: Double,
     free: Arc<AtomicU64>,
-    /// Loads that were tried.
+    /// Number of loads that were tried.
     tried: Arc<AtomicU64>,
 }
 
@@ -32,7 +32,7 @@ struct Paging {
     free: Arc<AtomicU64>,
 }
 
-/// Pages of a model, by its file.
+/// Pages of a model, according to its file.
 fn pages(model: &[u8]) -> u64 {
     match model {
         b"vast 1" | b"untold 2" => PAGES + 200,
@@ -109,13 +109,13 @@ impl Drop for Paging {
     }
 }
 
-/// A worker whose device has five models, which are all that it can hold; the engine, and as it is measured with.
+/// A worker whose device is full with five models; its engine, and the engine for measuring.
 pub struct FullWorker {
     pub world: World,
     engine: Arc<dyn Engine>,
     host: Arc<dyn Engine>,
     pub variants: Vec<Arc<Variant>>,
-    /// Loads that were tried.
+    /// Number of loads that were tried.
     tried: Arc<AtomicU64>,
 }
 
@@ -153,13 +153,13 @@ impl FullWorker {
         }
     }
 
-    /// Waits until one load more is tried than were until the call.
+    /// Waits until one more load was tried than before the call.
     fn tries(&self) -> impl Future<Output = ()> {
         let (before, tried) = (self.tried.load(Ordering::SeqCst), Arc::clone(&self.tried));
         until(move || tried.load(Ordering::SeqCst) > before)
     }
 
-    /// Which of the variants are loaded, by their numbers.
+    /// The numbers of the loaded variants.
     pub fn loaded(&self) -> Vec<usize> {
         let usage = self.world.worker.usage();
         let is_loaded = |of: &Variant| usage.iter().any(|it| it.variant == of.id);
@@ -200,7 +200,7 @@ fn request(file: &'static str) -> LoadRequest {
     }
 }
 
-/// Waits for a load without keeping the runtime's thread.
+/// Waits for a load without blocking the runtime's thread.
 pub async fn loaded(loading: Measuring) -> Result<Arc<dyn LoadedModel>, Error> {
     let wait = move || loading.recv_timeout(PATIENCE).unwrap();
     tokio::task::spawn_blocking(wait).await.unwrap()
@@ -220,14 +220,14 @@ async fn what_was_used_longest_ago_makes_room_for_what_is_measured() {
             world.state(&full.variants[1]).await,
             Some(InstanceState::Inactive)
         );
-        // Its room is not given to others while it is measured: another goes for what comes back.
+        // The measured model keeps its room: another instance is unloaded for a variant that is loaded again.
         world.load(&full.variants[1]).await.unwrap();
         assert_eq!(full.loaded(), [2, 3, 4, 5]);
         assert_eq!(
             model.run(&row(7, 2)).unwrap()[0].to_vec::<f32>().unwrap(),
             [14.0; 2]
         );
-        // Loaded again, as often as its loads are measured, it needs no other room.
+        // If the model is loaded again, as often as its loads are measured, it needs no further room.
         drop(model);
         let again = loaded(full.measure("m-6")).await.unwrap();
         assert_eq!(full.loaded(), [2, 3, 4, 5]);
@@ -245,7 +245,7 @@ async fn what_runs_or_waits_stays_where_it_is() {
     for kind in [Kind::Dedicated, Kind::Staged] {
         let full = FullWorker::new(kind).await;
         let world = &full.world;
-        // Those used longest ago have a batch that runs and one that waits for its turn.
+        // Of the variants used longest ago, one has a running batch and one a waiting batch.
         world.record.hold(Step::Exec, Some(1));
         let running = world.infer("m-1", 1, now());
         world.record.begun(Step::Exec, 1).await;
@@ -256,7 +256,8 @@ async fn what_runs_or_waits_stays_where_it_is() {
         }
         let half = loaded(full.measure("half 1")).await.unwrap();
         assert_eq!(full.loaded(), [1, 2], "the last one went");
-        // What is busy does not go for others either, nor for what would not fit without the model.
+        // Busy instances are not unloaded for other variants either, nor for a variant that would not fit without the
+        // model.
         let short = world.load(&full.variants[2]).await.unwrap_err();
         assert_eq!(short.code(), "no_memory");
         drop(half);
@@ -345,7 +346,7 @@ async fn a_load_that_waits_for_room_can_be_called_off() {
     for outcome in sent {
         outcome.ok();
     }
-    // Nobody waits for the turn of what was called off.
+    // Nobody holds the turn of the load that was called off.
     loaded(full.measure("m-7")).await.unwrap();
     assert_eq!(full.loaded().len(), 4);
 }
@@ -362,7 +363,7 @@ async fn nothing_goes_for_a_load_that_would_still_not_fit() {
     }
     let _half = loaded(full.measure("half 1")).await.unwrap();
     assert_eq!(full.loaded(), [1, 2]);
-    // One of both is idle, and both would have to go.
+    // One of the two is idle, and both would have to be unloaded.
     let large = world.variant("large", "large 7", 400).await;
     let short = world.load(&large).await.unwrap_err();
     assert_eq!(short.code(), "no_memory");
@@ -386,7 +387,7 @@ async fn a_load_that_finds_the_pages_taken_is_refused_and_not_broken() {
     let world = &full.world;
     let first = &full.variants[0];
     world.worker.unload(&first.id).await.unwrap();
-    // Nobody has told the worker.
+    // The worker does not know of this model.
     let guest = loaded(measure(&full.engine, "m-6")).await.unwrap();
     let short = world.load(first).await.unwrap_err();
     assert_eq!(short.code(), "no_memory");

@@ -1,4 +1,4 @@
-//! Leases, the shutdown, and what a worker tells of itself.
+//! Leases, the shutdown, and what a worker reports of itself.
 
 use sextant_metadata::{Command, Transition, View};
 use sextant_rpc::ActionKind;
@@ -214,7 +214,7 @@ async fn a_worker_that_leaves_a_fleet_says_so_finishes_what_it_is_sent_and_is_go
         draining.next().map(|worker| worker.lease_until_ms)
     };
     let mut leases = [None; 2];
-    // It keeps its lease as long as it drains.
+    // The worker keeps its lease while it drains.
     while leases[0].is_none() || leases[0] == leases[1] {
         let changed = world.metadata.changed(view.cursor);
         let changed = tokio::time::timeout(PATIENCE, changed).await;
@@ -223,7 +223,7 @@ async fn a_worker_that_leaves_a_fleet_says_so_finishes_what_it_is_sent_and_is_go
         view.follow(&changes);
         leases = [leases[0].or(lease(&view)), lease(&view)];
     }
-    // Whoever has not heard of it yet is still served.
+    // A dispatcher that has not heard of the leave yet is still served.
     let late = world.infer("m-a", 2, now());
     world.record.release(Step::Exec);
     running.ok();
@@ -274,7 +274,7 @@ async fn a_worker_that_is_told_to_leave_finishes_what_it_has_and_is_gone() {
     drop(stop);
 }
 
-/// Writes to the record of an instance behind the worker's back, as a command does whose answer is lost.
+/// Writes to the record of an instance without the worker, like a command whose answer is lost.
 async fn write(world: &World, variant: &Variant, commands: &[Command]) {
     for command in commands {
         let transition = Transition {
@@ -363,7 +363,7 @@ async fn a_record_that_is_wrong_of_what_is_loaded_is_corrected() {
     let (_stop, _service) = world.serve();
     let corrected = async {
         while world.state(&variant).await != Some(InstanceState::Active) {
-            // What is told of a batch is refused, and the worker learns by that.
+            // The store refuses the report about a batch, and the worker notices the wrong record by that.
             world.infer("m-a", 1, now()).ok();
             tokio::task::yield_now().await;
         }

@@ -41,7 +41,7 @@ async fn stress(seed: u64, kind: Kind) {
             } else {
                 world.unloading(variant)
             };
-            // Some are over before the next batch is sent, some are not.
+            // Some batches have ended before the next one is sent, and some have not.
             if random.random_bool(0.5) {
                 check_moved(&moved.await.unwrap());
             } else {

@@ -100,7 +100,7 @@ async fn loads_begin_one_at_a_time_by_their_windows() {
     world.record.hold(Step::Load, Some(1));
     let begin = Instant::now();
     let mut loads = Vec::new();
-    // Each is in the queue before the next is sent, as the first is in the engine.
+    // Each load is in the queue before the next is sent, because the first one is in the engine.
     for (number, start_ms) in [(1, 0), (4, 30), (2, 10), (3, 20)] {
         let name = format!("m-{number}");
         let variant = world.variant(&name, &name, 100).await;
@@ -118,7 +118,7 @@ async fn loads_begin_one_at_a_time_by_their_windows() {
     });
     assert_eq!(refused.await.unwrap(), Err(WorkError::TooLate));
     assert_eq!(world.state(&late).await, None, "nothing was begun");
-    // Until the artefacts are fetched, which no call of the engine shows.
+    // Waits until the artefacts are fetched, which no call of the engine shows.
     while begin.elapsed() < Duration::from_millis(50) {
         tokio::task::yield_now().await;
     }
@@ -151,7 +151,7 @@ async fn a_load_that_waits_past_its_window_leaves_nothing_behind() {
         ..Load::at_once(Arc::clone(&second))
     });
     world.reaches(&second, InstanceState::Loading).await;
-    // Longer than its artefact takes, which does not count as a late start.
+    // Longer than the fetching takes; that does not count as a late start.
     while Instant::now() <= latest + Duration::from_secs(3) {
         tokio::task::yield_now().await;
     }

@@ -1,9 +1,9 @@
-//! Files as the archive (ustar) in which an engine takes them.
+//! Writes files as the archive (ustar) that an engine accepts.
 
-/// An archive is made of blocks of so many bytes.
+/// Size of the blocks of an archive, bytes.
 const BLOCK: usize = 512;
 
-/// Where the parts of a header begin.
+/// Offsets of the fields of a header.
 const MODE: usize = 100;
 const OWNER: usize = 108;
 const GROUP: usize = 116;
@@ -16,7 +16,7 @@ const MAGIC: usize = 257;
 /// Longest name of a file, bytes.
 const LONGEST_NAME: usize = 100;
 
-/// An archive that grows file by file; it belongs to nobody in particular, and all may read it.
+/// An archive that grows file by file. Its files have no particular owner, and all may read them.
 #[derive(Debug, Default)]
 pub(crate) struct Archive {
     bytes: Vec<u8>,
@@ -25,8 +25,8 @@ pub(crate) struct Archive {
 // === impl Archive ===
 
 impl Archive {
-    /// Adds a file; its folders are made where it is unpacked. `path` begins below the root, without a `/`.
-    /// False where no header has room for its name.
+    /// Adds a file; its folders are created when it is unpacked. `path` is relative to the root, without a leading `/`.
+    /// Returns false if a header has no room for its name.
     #[must_use]
     pub(crate) fn add(&mut self, path: &str, content: &[u8]) -> bool {
         let starts = path.match_indices('/').map(|(at, _)| &path[..=at]);
@@ -35,7 +35,7 @@ impl Archive {
                 return false;
             }
         }
-        // Whoever the image's program runs as reads it, and no other program runs in the container.
+        // The user of the image's program must be able to read it, and no other program runs in the container.
         if !self.begin(path, 0o444, b'0', content.len()) {
             return false;
         }
@@ -85,7 +85,7 @@ mod tests {
 
     use super::*;
 
-    /// What the system's `tar` makes of it.
+    /// The files that the system's `tar` unpacks.
     fn unpacked(archive: Archive, options: &[&str]) -> String {
         let mut tar = Command::new("tar");
         let tar = tar

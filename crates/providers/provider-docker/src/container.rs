@@ -1,4 +1,4 @@
-//! What the engine says of a container.
+//! A container as the engine reports it.
 
 use bollard::models::{ContainerSummary, ContainerSummaryStateEnum};
 use sextant_provider::{Machine, MachineId, State};
@@ -11,29 +11,29 @@ pub(crate) const LABEL_POOL: &str = "sextant.pool";
 /// The label with its name.
 pub(crate) const LABEL_MACHINE: &str = "sextant.machine";
 
-/// Between its name and the time at which it is ended.
+/// The text between its name and the time at which it is ended.
 const ENDING: &str = ".ending-";
 
 /// A machine's container.
 #[derive(Debug, Clone)]
 pub(crate) struct Container {
-    /// What the engine calls it.
+    /// The engine's id.
     pub(crate) id: String,
-    /// What the fleet calls it.
+    /// The fleet's name.
     pub(crate) name: String,
     pool: String,
     since_ms: u64,
-    /// When it is ended, ms since the Unix epoch, where it is to end.
+    /// When it is ended, ms since the Unix epoch, if it is to end.
     pub(crate) ending_by_ms: Option<u64>,
     pub(crate) life: Life,
-    /// For people.
+    /// The status text, for people.
     pub(crate) status: String,
 }
 
-/// How far it is.
+/// The state of a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Life {
-    /// Made, and not started.
+    /// Created, and not started.
     Made,
     Runs,
     Ended,
@@ -49,7 +49,7 @@ pub(crate) fn ending_name(name: &str, by_ms: u64) -> String {
 // === impl Container ===
 
 impl Container {
-    /// A container without the labels is none of ours.
+    /// `None` if it lacks the labels: then it is not a container of the provider.
     pub(crate) fn read(summary: ContainerSummary) -> Option<Self> {
         let mut labels = summary.labels?;
         let name = labels.remove(LABEL_MACHINE)?;
@@ -73,7 +73,7 @@ impl Container {
         self.pool == pool.as_str()
     }
 
-    /// Neither ended nor to end.
+    /// Whether it has not ended and is not to end.
     pub(crate) fn stays(&self) -> bool {
         self.is_there() && self.ending_by_ms.is_none()
     }
@@ -96,7 +96,7 @@ impl Container {
     }
 }
 
-/// The time in a name that is the machine's with a mark.
+/// The time in a name, if the name is the machine's with the mark.
 fn ending(full: &str, name: &str) -> Option<u64> {
     let rest = full.strip_prefix('/')?.strip_prefix(name)?;
     rest.strip_prefix(ENDING)?.parse().ok()

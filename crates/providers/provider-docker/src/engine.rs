@@ -1,4 +1,4 @@
-//! The engine, and what can go wrong with it.
+//! The engine and its errors.
 
 use std::{error::Error as _, future::Future, path::PathBuf, time::Duration};
 
@@ -8,24 +8,24 @@ use tokio::{sync::OnceCell, time::timeout};
 
 use crate::{PROVIDER, Settings};
 
-/// Never reached: calls are given their time one by one.
+/// Never reached: each call has a time limit of its own.
 const CLIENT_TIMEOUT_S: u64 = 10 * 365 * 86_400;
 
-/// A connection that is opened when it is first needed.
+/// A connection that is opened when it is first used.
 pub(crate) struct Engine {
     socket: PathBuf,
     time: Duration,
     client: OnceCell<Docker>,
 }
 
-/// Why the engine did not do what it was asked.
+/// Why a call of the engine failed.
 #[derive(Debug)]
 pub(crate) enum Fault {
     /// It did not answer.
     Away(String),
     /// It answered with a status of 400 or more.
     Status(u16, String),
-    /// It answered what cannot be understood.
+    /// Its answer is invalid.
     Odd(String),
 }
 
@@ -40,7 +40,7 @@ impl Engine {
         }
     }
 
-    /// The client, which speaks the newest version of the API that the engine knows, too.
+    /// The client. It uses the newest version of the API that the engine supports as well.
     pub(crate) async fn client(&self) -> Result<Docker, Fault> {
         let open = self.client.get_or_try_init(async || {
             let path = self.socket.to_string_lossy();
@@ -50,7 +50,7 @@ impl Engine {
         open.await.cloned()
     }
 
-    /// An answer within the engine's time.
+    /// Waits for an answer within the time limit.
     pub(crate) async fn answer<T>(
         &self,
         call: impl Future<Output = Result<T, EngineError>>,
@@ -58,7 +58,7 @@ impl Engine {
         self.answer_after(Duration::ZERO, call).await
     }
 
-    /// An answer that the engine may begin to give after this much time.
+    /// Waits for an answer that the engine may begin after this time.
     pub(crate) async fn answer_after<T>(
         &self,
         after: Duration,
@@ -95,12 +95,12 @@ impl Engine {
 // === impl Fault ===
 
 impl Fault {
-    /// The container is not there any more.
+    /// Whether the container does not exist any more.
     pub(crate) fn is_gone(&self) -> bool {
         matches!(self, Self::Status(404, _))
     }
 
-    /// Somebody else is at it, such as its removal.
+    /// Whether something else works on the container, such as its removal.
     pub(crate) fn is_conflict(&self) -> bool {
         matches!(self, Self::Status(409, _))
     }
@@ -125,7 +125,7 @@ impl From<EngineError> for Fault {
     }
 }
 
-/// The library's errors name what they were doing; what happened is further in.
+/// The library's errors name the operation; the cause is in their sources.
 fn with_sources(error: &EngineError) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

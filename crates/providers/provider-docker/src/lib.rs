@@ -1,13 +1,12 @@
 //! Machines that are containers of a Docker engine, which is reached through its Unix socket.
 //!
-//! The engine holds all state. Labels say whose a container is: `sextant.fleet`, `sextant.pool` and
-//! `sextant.machine`, its name. They cannot change, so what is to end is renamed to
-//! `{name}.ending-{ms since 1970}`, the time at which it is ended. Whoever comes after a crash finds both,
-//! ends what was to end, and starts what was made and not started yet. Containers that have ended are
-//! removed.
+//! The engine holds all state. Labels identify a container: `sextant.fleet`, `sextant.pool` and `sextant.machine`, its
+//! name. Labels cannot change, so a container that is to end is renamed to `{name}.ending-{ms since 1970}`, with the
+//! time at which it is ended. After a crash a successor reads both. It ends the containers that are to end, and starts
+//! those that were created and not started. Containers that have ended are removed.
 //!
-//! What a container is to read before it starts is put into it as files through the engine's own archive
-//! call, so that it makes no difference where the engine is, nor whether this process is in a container.
+//! Files that a container reads before it starts are put into it through the engine's archive call. So it makes no
+//! difference where the engine runs, and whether this process runs in a container.
 //!
 //! Entry point: [`Containers`].
 
@@ -26,33 +25,33 @@ mod template;
 
 use machines::Machines;
 
-/// In a command, a variable or a label: the name of the machine's worker, which is its id, too.
+/// In a command, a variable or a label: the name of the machine's worker, which is also its id.
 pub const NAME: &str = "{name}";
 
 /// In a command, a variable or a label: the name of the machine's pool.
 pub const POOL: &str = "{pool}";
 
-/// Where an engine listens unless it is told otherwise.
+/// The default socket of an engine.
 pub const SOCKET: &str = "/var/run/docker.sock";
 
-/// How its errors name it.
+/// The name of the provider in its errors.
 const PROVIDER: &str = "docker";
 
-/// The engine, and what is started there.
+/// The engine, and the containers to start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// The engine's socket, mostly [`SOCKET`].
+    /// The engine's socket, usually [`SOCKET`].
     pub socket: PathBuf,
-    /// Tells this fleet's containers from those of others on the same engine. A container keeps the name
-    /// with which it was started: under another name it is not found.
+    /// Distinguishes this fleet's containers from others on the same engine. A container keeps the fleet's name with
+    /// which it was started: with another name it is not found.
     pub fleet: String,
-    /// Most machines at once, those that end and those of all pools included.
+    /// Largest number of machines at once, including those that end and those of all pools.
     pub most: u32,
     /// Longest time that the engine may take for an answer, ms.
     pub timeout_ms: u64,
-    /// What a machine is made from.
+    /// The template of a machine.
     pub template: Template,
-    /// What a machine of these pools is made from instead.
+    /// The template of a machine of these pools instead.
     pub pools: BTreeMap<DeviceTypeName, Template>,
 }
 
@@ -60,42 +59,42 @@ pub struct Settings {
 /// capabilities, and no program in it can get any.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Template {
-    /// Its image; it must be on the engine, nothing is pulled.
+    /// Its image, which must be on the engine: nothing is pulled.
     pub image: String,
-    /// Arguments of the image's entry point; the image's own where there are none.
+    /// Arguments of the image's entry point; empty for the image's own.
     pub command: Vec<String>,
-    /// Variables that it has beside those of the image.
+    /// Variables that it gets in addition to those of the image.
     pub environment: BTreeMap<String, String>,
-    /// The network that it joins, by name; the engine's default where there is none.
+    /// The name of the network that it joins; `None` for the engine's default.
     pub network: Option<String>,
-    /// Names by which that network finds it beside its own, which it shares with others.
+    /// Names that it has in that network in addition to its own. Other containers may share them.
     pub aliases: Vec<String>,
-    /// Labels beside those by which it is found.
+    /// Labels in addition to those by which it is found.
     pub labels: BTreeMap<String, String>,
-    /// What it finds in its file system, by the path. All programs in it may read them.
+    /// Files in its file system, by path. All programs in it may read them.
     pub files: BTreeMap<String, Content>,
-    /// What it may use of its machine.
+    /// The limits of what it may use.
     pub limits: Limits,
 }
 
-/// What is in a file.
+/// The content of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Content {
     /// This text.
     Text(String),
-    /// What a file of this process's machine holds when the container starts, such as a certificate that is
+    /// The content of a file of this process's machine at the start of the container, such as a certificate that is
     /// renewed from time to time.
     Of(PathBuf),
 }
 
-/// What a container may use of its machine; all of it where nothing is said.
+/// Limits of what a container may use of its machine; `None` means no limit.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// Time of so many cores.
+    /// Processor time, in cores.
     pub cores: Option<u16>,
-    /// Memory, bytes; a container that takes more is ended.
+    /// Memory, bytes; a container that uses more is ended.
     pub memory_bytes: Option<u64>,
-    /// Processes and threads.
+    /// Number of processes and threads.
     pub threads: Option<u32>,
 }
 
@@ -107,14 +106,14 @@ pub struct Containers {
 // === impl Containers ===
 
 impl Containers {
-    /// Starts nothing and asks for nothing: an engine that is away is an error of the first call.
+    /// Starts nothing and calls nothing: if the engine is away, the first call fails.
     pub fn new(settings: Settings) -> Self {
         let machines = Arc::new(Machines::new(settings));
         Self { machines }
     }
 }
 
-/// Each call runs in a task of its own, so that it goes on where its caller gives it up.
+/// Each call runs in a task of its own, so that it goes on if its caller drops it.
 #[async_trait]
 impl Provider for Containers {
     fn name(&self) -> &'static str {

@@ -1,4 +1,4 @@
-//! The three calls, and what is done beside them.
+//! The three calls, and the tasks beside them.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -30,9 +30,9 @@ use crate::{
 pub(crate) struct Machines {
     settings: Settings,
     engine: Engine,
-    /// One call at a time.
+    /// Lets one call run at a time.
     turn: tokio::sync::Mutex<()>,
-    /// Containers that a task ends or removes.
+    /// Containers that a task is ending or removing.
     leaving: Mutex<BTreeSet<String>>,
 }
 
@@ -93,8 +93,8 @@ impl Machines {
         Ok(())
     }
 
-    /// The fleet's containers that are there, sorted by name. Has those end that are to and that no task
-    /// ends, and those removed that have ended.
+    /// The fleet's present containers, sorted by name. Ends the containers that are to end and that no task ends, and
+    /// removes those that have ended.
     async fn look(self: &Arc<Self>) -> Result<Vec<Container>, Error> {
         let mut there = Vec::new();
         for container in self.containers().await? {
@@ -133,7 +133,7 @@ impl Machines {
         Ok(listed.into_iter().filter_map(Container::read).collect())
     }
 
-    /// Makes a container and starts it.
+    /// Creates a container and starts it.
     async fn make(&self, pool: &DeviceTypeName) -> Result<(), Error> {
         let name = template::name(pool)?;
         let template = self.template(pool);
@@ -171,8 +171,8 @@ impl Machines {
         }
     }
 
-    /// Starts a container with its files. One that the engine refuses to start goes; where it did not answer,
-    /// the container stays for the next call.
+    /// Starts a container with its files. If the engine refuses, the container is removed. If the engine does not
+    /// answer, the container stays for the next call.
     async fn start(&self, id: &str, name: &str, files: Option<Vec<u8>>) -> Result<(), Error> {
         let start = async {
             let client = self.engine.client().await?;
@@ -196,7 +196,7 @@ impl Machines {
         Err(self.engine.error(&format!("start of `{name}`"), fault))
     }
 
-    /// Renames a container to what says that it is to end.
+    /// Renames a container to mark that it is to end.
     async fn mark(&self, container: &Container, by_ms: u64) -> Result<(), Error> {
         let name = ending_name(&container.name, by_ms);
         let options = RenameContainerOptionsBuilder::new().name(&name).build();
@@ -213,8 +213,7 @@ impl Machines {
         }
     }
 
-    /// Runs what has a container end or removes it, unless something does already. What fails is tried
-    /// again by the next call.
+    /// Runs a task that ends or removes a container, unless one runs already. The next call repeats what fails.
     fn leave(
         self: &Arc<Self>,
         id: String,
@@ -236,10 +235,10 @@ impl Machines {
         change(&mut self.leaving.lock())
     }
 
-    /// Asks a container to end, has the engine end it at its time, and removes it.
+    /// Asks a container to end, makes the engine end it at its time, and removes it.
     async fn stop(self: Arc<Self>, container: Container, by_ms: u64) -> Result<(), Error> {
         let left_ms = by_ms.saturating_sub(unix_ms());
-        // The engine counts in seconds: rather one too many.
+        // The engine counts in seconds; the time is rounded up.
         let left_s = i32::try_from(left_ms.div_ceil(1000)).unwrap_or(i32::MAX);
         let options = StopContainerOptionsBuilder::new().t(left_s).build();
         let stopped = async {
@@ -265,7 +264,7 @@ impl Machines {
         })
     }
 
-    /// Removes a container with the volumes that it alone has.
+    /// Removes a container with its anonymous volumes.
     async fn try_remove(&self, id: &str) -> Result<(), Fault> {
         let options = RemoveContainerOptionsBuilder::new()
             .force(true)

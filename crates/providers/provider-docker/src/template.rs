@@ -1,4 +1,4 @@
-//! From a template to what the engine is asked for.
+//! Converts a template into requests to the engine.
 
 use std::collections::HashMap;
 
@@ -13,7 +13,7 @@ use crate::{
     container::{LABEL_FLEET, LABEL_MACHINE, LABEL_POOL},
 };
 
-/// A name that no other machine has.
+/// A unique name.
 pub(crate) fn name(pool: &DeviceTypeName) -> Result<WorkerId, Error> {
     let (random, ..) = Uuid::new_v4().as_fields();
     WorkerId::new(format!("{pool}-{random:08x}")).map_err(|_| Error::Settings {
@@ -22,7 +22,7 @@ pub(crate) fn name(pool: &DeviceTypeName) -> Result<WorkerId, Error> {
     })
 }
 
-/// A container of this name.
+/// The request for a container of this name.
 pub(crate) fn body(
     template: &Template,
     fleet: &str,
@@ -52,7 +52,7 @@ pub(crate) fn body(
         cmd: (!command.is_empty()).then_some(command),
         env: Some(environment.collect()),
         labels: Some(labels),
-        // Whatever the image says: it is what a worker drains on.
+        // This overrides the image: a worker drains on SIGTERM.
         stop_signal: Some("SIGTERM".to_owned()),
         host_config: Some(host(template)),
         networking_config: networking(template),
@@ -60,7 +60,7 @@ pub(crate) fn body(
     }
 }
 
-/// What the engine gives a container of its machine.
+/// The container's limits on its host.
 fn host(template: &Template) -> HostConfig {
     let limits = &template.limits;
     let memory = limits.memory_bytes;
@@ -69,7 +69,7 @@ fn host(template: &Template) -> HostConfig {
         network_mode: template.network.clone(),
         nano_cpus: limits.cores.map(|cores| i64::from(cores) * 1_000_000_000),
         memory,
-        // None of it is on a disk: a worker that swaps answers nobody in time.
+        // No swap: a worker that swaps answers no query in time.
         memory_swap: memory,
         pids_limit: limits.threads.map(i64::from),
         cap_drop: Some(vec!["ALL".to_owned()]),
@@ -78,7 +78,7 @@ fn host(template: &Template) -> HostConfig {
     }
 }
 
-/// The names beside a container's own.
+/// The network, and the names in addition to a container's own.
 fn networking(template: &Template) -> Option<NetworkingConfig> {
     let network = template.network.clone()?;
     if template.aliases.is_empty() {
@@ -93,7 +93,7 @@ fn networking(template: &Template) -> Option<NetworkingConfig> {
     })
 }
 
-/// The files of a container as the engine takes them; none where there are none.
+/// The files of a container as an archive; `None` if there are none.
 pub(crate) fn archive(
     template: &Template,
     pool: &DeviceTypeName,

@@ -1,4 +1,4 @@
-//! Containers as machines, of the engine of this machine where one answers. What needs none runs
+//! Containers as machines, with this machine's engine if one answers. Tests that need no engine run
 //! everywhere.
 
 mod docker {

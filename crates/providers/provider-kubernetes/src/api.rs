@@ -1,4 +1,4 @@
-//! The calls of the API server that are made, each with the time limit of the settings.
+//! The calls of the API server, each with the time limit of the settings.
 
 use std::{future::Future, time::Duration};
 
@@ -21,7 +21,7 @@ use crate::{
     error::{CONFLICT, NOT_FOUND, away, failed, no_such_workload, refused},
 };
 
-/// Far below the 0 that pods have by themselves.
+/// Far below 0, the default of pods.
 const FIRST_TO_GO: &str = "-1000";
 
 /// One workload and its pods.
@@ -30,27 +30,27 @@ pub(crate) struct Api {
     pods: kube::Api<Pod>,
     pool: DeviceTypeName,
     name: String,
-    /// The workload, for people.
+    /// The workload's name, for people.
     pub(crate) workload: String,
     timeout_ms: u64,
 }
 
-/// How many pods a workload should have.
+/// The desired number of a workload's pods.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Replicas {
     pub(crate) count: u32,
     /// Changes with every write of the workload.
     version: String,
-    /// Labels that its pods have and no others.
+    /// Labels that its pods have and other pods do not.
     selector: String,
 }
 
-/// How a write ended that must not undo another one.
+/// The result of a write that must not undo another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WriteOutcome {
-    /// It holds.
+    /// It was written.
     Yes,
-    /// Somebody else has written since it was read.
+    /// Somebody else has written since the read.
     Outdated,
 }
 
@@ -94,7 +94,7 @@ impl Api {
         }
     }
 
-    /// Writes how many there should be, unless the workload was written since `read`.
+    /// Writes the number of replicas, unless the workload was written since `read`.
     pub(crate) async fn write(&self, read: &Replicas, count: u32) -> Result<WriteOutcome, Error> {
         let call = format!("writing the scale of {}", self.workload);
         let patch = Patch::Merge(json!({
@@ -113,7 +113,7 @@ impl Api {
         }
     }
 
-    /// All pods that the selector finds, also such as are not the workload's.
+    /// All pods that the selector finds, including those that are not the workload's.
     pub(crate) async fn pods(&self, of: &Replicas) -> Result<Vec<Pod>, Error> {
         let call = format!("listing the pods of {}", self.workload);
         let parameters = ListParams::default().labels(&of.selector);
@@ -121,7 +121,7 @@ impl Api {
         Ok(pods.map_err(|error| failed(&call, error))?.items)
     }
 
-    /// Marks a pod as one that ends before others. One that is gone is fine.
+    /// Marks a pod to end before others. A pod that is gone is no error.
     pub(crate) async fn mark(&self, pod: &str) -> Result<(), Error> {
         let call = format!("annotating pod `{pod}` of {}", self.workload);
         let annotations = json!({ DELETION_COST: FIRST_TO_GO, ENDING: "true" });
@@ -137,7 +137,7 @@ impl Api {
         }
     }
 
-    /// What a call came back with, if it came back in time.
+    /// The result of a call, if it came in time.
     async fn made<T>(
         &self,
         call: &str,
@@ -154,7 +154,7 @@ impl Api {
     }
 }
 
-/// The code of HTTP with which the server refused; 0 where it did not get so far.
+/// The HTTP code with which the server refused; 0 if there was no answer.
 fn code(error: &kube::Error) -> u16 {
     match error {
         kube::Error::Api(status) => status.code,
@@ -162,14 +162,14 @@ fn code(error: &kube::Error) -> u16 {
     }
 }
 
-/// What a scale says, or the name of what it lacks.
+/// The contents of a scale, or the name of what it lacks.
 fn replicas(scale: Scale) -> Result<Replicas, &'static str> {
     let spec = scale.spec.ok_or("spec")?;
     let status = scale.status.ok_or("status")?;
     // An empty selector finds the pods of all workloads.
     let selector = status.selector.filter(|selector| !selector.is_empty());
     Ok(Replicas {
-        // The API leaves out a 0.
+        // The API omits a 0.
         count: u32::try_from(spec.replicas.unwrap_or(0)).map_err(|_| "spec.replicas")?,
         version: scale
             .metadata

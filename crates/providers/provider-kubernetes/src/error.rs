@@ -1,4 +1,4 @@
-//! What the API server says, as errors of a provider.
+//! Converts errors of the API server into errors of a provider.
 
 use kube::core::Status;
 use sextant_provider::Error;
@@ -6,22 +6,22 @@ use sextant_types::DeviceTypeName;
 
 use crate::PROVIDER;
 
-/// A code of HTTP: it is not there.
+/// HTTP code: the object does not exist.
 pub(crate) const NOT_FOUND: u16 = 404;
 
-/// A code of HTTP: somebody else has written in between.
+/// HTTP code: somebody else has written in between.
 pub(crate) const CONFLICT: u16 = 409;
 
-/// A code of HTTP: who asks is not known.
+/// HTTP code: the caller is not authenticated.
 const UNAUTHORIZED: u16 = 401;
 
-/// A code of HTTP: who asks may not.
+/// HTTP code: the caller is not permitted to do this.
 const FORBIDDEN: u16 = 403;
 
-/// A code of HTTP: ask again later.
+/// HTTP code: try again later.
 const TOO_MANY_REQUESTS: u16 = 429;
 
-/// Codes of HTTP from here on: the server's own troubles.
+/// HTTP codes from here on are the server's own errors.
 const SERVER: u16 = 500;
 
 pub(crate) fn away(reason: String) -> Error {
@@ -38,7 +38,7 @@ pub(crate) fn refused(reason: String) -> Error {
     }
 }
 
-/// No configuration of a client is to be found, or it is not usable.
+/// There is no configuration of a client, or it is not usable.
 pub(crate) fn no_cluster(error: impl std::error::Error) -> Error {
     away(format!(
         "{}; run in a cluster with the token of a service account, or name a kubeconfig in `KUBECONFIG`",
@@ -46,7 +46,7 @@ pub(crate) fn no_cluster(error: impl std::error::Error) -> Error {
     ))
 }
 
-/// The pool is not among the settings.
+/// The settings do not have the pool.
 pub(crate) fn no_workload(pool: &DeviceTypeName) -> Error {
     Error::Settings {
         pool: pool.clone(),
@@ -54,7 +54,7 @@ pub(crate) fn no_workload(pool: &DeviceTypeName) -> Error {
     }
 }
 
-/// The workload is not in the cluster.
+/// The cluster does not have the workload.
 pub(crate) fn no_such_workload(pool: &DeviceTypeName, workload: &str) -> Error {
     Error::Settings {
         pool: pool.clone(),
@@ -62,7 +62,7 @@ pub(crate) fn no_such_workload(pool: &DeviceTypeName, workload: &str) -> Error {
     }
 }
 
-/// What failed when `call` was made; `call` is for people.
+/// The error of a failed call; `call` describes it for people.
 pub(crate) fn failed(call: &str, error: kube::Error) -> Error {
     match error {
         kube::Error::Api(status) => said(call, &status),
@@ -93,7 +93,7 @@ fn said(call: &str, status: &Status) -> Error {
     }
 }
 
-/// An error with all that caused it: the outermost says little.
+/// The text of an error with all its causes: the outermost error says little.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

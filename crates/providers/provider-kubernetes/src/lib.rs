@@ -1,22 +1,19 @@
-//! Machines that are pods: each pool is a Deployment or a StatefulSet, of which this crate changes the
-//! number of replicas and nothing else.
+//! Machines that are pods: each pool is a Deployment or a StatefulSet. This crate changes only its number of replicas.
 //!
-//! The cluster holds all state. How many machines there should be is the `replicas` of the workload's
-//! `scale`; it is read, and written only if nobody has written in between, so that two callers never add
-//! up. Kubernetes chooses which pods end, so those that are to end are marked first:
+//! The cluster holds all state. The desired number of machines is the `replicas` of the workload's `scale`. It is read,
+//! and written only if nobody has written in between, so that two callers never add up. Kubernetes chooses which pods
+//! end, so those that are to end are marked first:
 //!
-//! - Pods of a Deployment get the annotation [`DELETION_COST`], by which Kubernetes takes them first, and
-//!   [`ENDING`], by which whoever comes after a crash finds them. Kubernetes does not take them first in
-//!   every case: pods that are not ready go before them. Marked pods that are still there when it is done are
-//!   taken off the replicas again, until all have ended; what ended in their place is replaced by the next
-//!   [`grow`](sextant_provider::Provider::grow).
-//! - Pods of a StatefulSet end from the last one down. Of those named, only the last ones without a gap are
-//!   ended; the others go on, and are not listed as ending. Use a Deployment where it matters which end.
+//! - Pods of a Deployment get the annotation [`DELETION_COST`], which makes Kubernetes end them first, and [`ENDING`],
+//!   by which a successor finds them after a crash. Kubernetes does not end them first in every case: pods that are not
+//!   ready go before them. If marked pods are still there after that, the replicas are lowered again, until all marked
+//!   pods have ended. The next [`grow`](sextant_provider::Provider::grow) replaces pods that ended in their place.
+//! - Pods of a StatefulSet end from the last one down. Of the named pods, only the last ones without a gap are ended.
+//!   The others go on, and are not listed as ending. Use a Deployment if it matters which pods end.
 //!
-//! Kubernetes makes and ends pods a little after the replicas were written. A call waits for that, for
-//! [`Settings::settle_ms`] at most. How long a pod may finish what it has is the pod's own
-//! `terminationGracePeriodSeconds`; a pool's `end_ms` does not reach it. A pod that ends by itself is
-//! replaced by Kubernetes.
+//! Kubernetes creates and ends pods shortly after the replicas were written. A call waits for that, at most
+//! [`Settings::settle_ms`]. A pod's own `terminationGracePeriodSeconds` limits how long it may finish its work; a
+//! pool's `end_ms` has no effect on it. Kubernetes replaces a pod that ends by itself.
 //!
 //! Entry point: [`Kubernetes`].
 
@@ -35,45 +32,45 @@ mod workload;
 
 use workload::ScaledWorkload;
 
-/// The annotation by which Kubernetes takes a Deployment's pod before others, with the value -1000.
+/// The annotation that makes Kubernetes end a Deployment's pod before others, with the value -1000.
 pub const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 
 /// The annotation of a Deployment's pod that was told to end, with the value `true`.
 pub const ENDING: &str = "sextant/ending";
 
-/// How its errors name it.
+/// The name of the provider in its errors.
 const PROVIDER: &str = "kubernetes";
 
-/// Which workloads there are, and how long the cluster is waited for.
+/// The workloads, and the time limits of the cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// The namespace of the workloads; that of the client's own configuration where there is none: in a
-    /// cluster the one in which this process runs.
+    /// The namespace of the workloads. `None` for that of the client's own configuration: inside a cluster the one in
+    /// which this process runs.
     pub namespace: Option<String>,
     /// The workload of each pool. Two pools must not share one.
     pub pools: BTreeMap<DeviceTypeName, Workload>,
     /// Longest time that the API server may take for an answer, ms.
     pub timeout_ms: u64,
-    /// How long Kubernetes may take to make or end pods after the replicas have changed, ms.
+    /// Longest time that Kubernetes may take to create or end pods after a change of the replicas, ms.
     pub settle_ms: u64,
 }
 
-/// A workload whose pods are a pool's machines. Nobody else may change its replicas: no
-/// HorizontalPodAutoscaler, no KEDA.
+/// A workload whose pods are a pool's machines. Nothing else may change its replicas: no HorizontalPodAutoscaler and no
+/// KEDA.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Workload {
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
     /// Its name.
     pub name: String,
 }
 
-/// What a workload is.
+/// The kind of a workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Its pods are alike; those that were chosen end.
+    /// Its pods are alike; the chosen pods end.
     Deployment,
-    /// Its pods are numbered from 0; the last ones end.
+    /// Its pods are numbered from 0; the last pods end.
     StatefulSet,
 }
 
@@ -86,17 +83,16 @@ pub struct Kubernetes {
 // === impl Kubernetes ===
 
 impl Kubernetes {
-    /// Over a client of the caller's. Asks for nothing: a workload that is not there is an error of the
-    /// first call.
+    /// Uses a client of the caller's. Calls nothing: if a workload does not exist, the first call fails.
     pub fn new(client: Client, settings: Settings) -> Self {
         Self { client, settings }
     }
 
-    /// Over the cluster in which this process runs, by its service account, or else over the one of the
-    /// kubeconfig. Asks for nothing.
+    /// Uses the cluster in which this process runs, with its service account, or else the cluster in the kubeconfig.
+    /// Calls nothing.
     ///
     /// # Errors
-    /// [`Error::Away`] where there is neither, or what is there is not usable.
+    /// [`Error::Away`] if there is neither, or if the configuration is not usable.
     pub async fn connect(settings: Settings) -> Result<Self, Error> {
         let config = Config::infer().await.map_err(error::no_cluster)?;
         let client = Client::try_from(config).map_err(error::no_cluster)?;
@@ -116,7 +112,7 @@ impl Kubernetes {
     }
 }
 
-/// A call that its caller gives up stops there. What it has written counts, and the next call goes on.
+/// A call that its caller drops stops there. What it has written counts, and the next call continues.
 #[async_trait]
 impl Provider for Kubernetes {
     fn name(&self) -> &'static str {
@@ -142,7 +138,7 @@ impl Provider for Kubernetes {
 // === impl Kind ===
 
 impl Kind {
-    /// As in the API: `Deployment`, `StatefulSet`.
+    /// The name in the API: `Deployment`, `StatefulSet`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Deployment => "Deployment",

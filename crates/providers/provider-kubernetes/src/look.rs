@@ -1,15 +1,15 @@
-//! What a workload should have and what it has, and what follows.
+//! What a workload should have and what it has, and the resulting number of replicas.
 
 use sextant_provider::{Machine, MachineId};
 
 use crate::{Kind, api::Replicas, pod::LivePod};
 
-/// A workload at one time. The replicas were read first: pods may be newer than they.
+/// A workload at one time. The replicas were read first, so the pods may be newer.
 #[derive(Debug, Clone)]
 pub(crate) struct Look {
     pub(crate) kind: Kind,
     pub(crate) replicas: Replicas,
-    /// Those that have not ended, sorted by id.
+    /// The pods that have not ended, sorted by id.
     pub(crate) pods: Vec<LivePod>,
 }
 
@@ -21,7 +21,7 @@ impl Look {
         pods.map(|pod| pod.machine(self.ends(pod))).collect()
     }
 
-    /// Whether a pod ends or was told to.
+    /// Whether a pod ends or was told to end.
     pub(crate) fn ends(&self, pod: &LivePod) -> bool {
         let told = match self.kind {
             Kind::Deployment => pod.marked,
@@ -30,22 +30,22 @@ impl Look {
         pod.leaves || told
     }
 
-    /// Pods that do not end.
+    /// The number of pods that do not end.
     pub(crate) fn staying(&self) -> usize {
         self.pods.iter().filter(|pod| !self.ends(pod)).count()
     }
 
-    /// Those that were told to end and that Kubernetes does not end yet.
+    /// The number of pods that were told to end and that Kubernetes does not end yet.
     pub(crate) fn told(&self) -> usize {
         let told = |pod: &&LivePod| self.ends(pod) && !pod.leaves;
         self.pods.iter().filter(told).count()
     }
 
-    /// How many pods there should be when all have ended that were told to.
+    /// The number of pods that there should be when all pods have ended that were told to.
     ///
-    /// While there are more pods than replicas, Kubernetes is about to end the surplus: so many of those that
-    /// are marked are taken off already. The others are not: either they were marked and nothing was written
-    /// since, or Kubernetes took others first.
+    /// While there are more pods than replicas, Kubernetes is about to end the surplus. That many of the marked pods
+    /// are already subtracted from the replicas. The other marked pods are not: either nothing was written since they
+    /// were marked, or Kubernetes ended other pods first.
     pub(crate) fn due(&self) -> u32 {
         let count = self.replicas.count;
         match self.kind {
@@ -59,7 +59,7 @@ impl Look {
         }
     }
 
-    /// The pods of a Deployment among those named that were not told yet.
+    /// The pods of a Deployment among the named ones that were not told to end yet.
     pub(crate) fn untold(&self, named: &[MachineId]) -> Vec<String> {
         let pods = self.pods.iter();
         pods.filter(|pod| named.contains(&pod.id) && !self.ends(pod))
@@ -67,7 +67,7 @@ impl Look {
             .collect()
     }
 
-    /// How many pods a StatefulSet should have when those of its last ones have ended that are named.
+    /// The number of pods that a StatefulSet should have when the named pods among its last ones have ended.
     pub(crate) fn without_last(&self, named: &[MachineId]) -> u32 {
         let mut count = self.replicas.count;
         while count > 0 {

@@ -14,13 +14,13 @@ use crate::{ENDING, Kind, Workload};
 pub(crate) struct LivePod {
     /// Its name, which is also its worker's.
     pub(crate) name: String,
-    /// What it is called outside: its name, and where names come back its uid.
+    /// The provider's id: its name, or its uid if names are reused.
     pub(crate) id: MachineId,
-    /// Its number, if it is a StatefulSet's.
+    /// Its number, if it belongs to a StatefulSet.
     pub(crate) ordinal: Option<u32>,
-    /// Kubernetes ends it.
+    /// Whether Kubernetes ends it.
     pub(crate) leaves: bool,
-    /// It was told to end.
+    /// Whether it was told to end.
     pub(crate) marked: bool,
     ready: bool,
     since_ms: u64,
@@ -29,7 +29,7 @@ pub(crate) struct LivePod {
 // === impl LivePod ===
 
 impl LivePod {
-    /// `None` where it is none of the workload's, or has ended.
+    /// `None` if it is not the workload's, or has ended.
     pub(crate) fn read(pod: Pod, workload: &Workload) -> Option<Self> {
         let Pod {
             metadata, status, ..
@@ -55,7 +55,7 @@ impl LivePod {
         })
     }
 
-    /// As the provider lists it.
+    /// The pod as the provider lists it.
     pub(crate) fn machine(&self, ends: bool) -> Machine {
         Machine {
             id: self.id.clone(),
@@ -70,8 +70,8 @@ impl LivePod {
     }
 }
 
-/// Whether it was made for the workload. A Deployment owns its pods through ReplicaSets, whose names begin
-/// with its own.
+/// Whether it was created for the workload. A Deployment owns its pods through ReplicaSets, whose names begin with the
+/// Deployment's.
 fn owned(metadata: &ObjectMeta, workload: &Workload) -> bool {
     let controls = |owner: &&OwnerReference| owner.controller == Some(true);
     let mut owners = metadata.owner_references.iter().flatten();
@@ -86,7 +86,7 @@ fn owned(metadata: &ObjectMeta, workload: &Workload) -> bool {
     })
 }
 
-/// What has ended stays in the API for a while.
+/// Whether the pod has ended. An ended pod stays in the API for a while.
 fn has_ended(status: &PodStatus) -> bool {
     matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"))
 }

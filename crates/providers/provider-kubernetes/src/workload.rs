@@ -1,4 +1,4 @@
-//! Bringing a workload to where it should be.
+//! Changes a workload towards its desired state.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use crate::{
     pod::LivePod,
 };
 
-/// Most attempts of a write that others overtake.
+/// Largest number of attempts of a write that conflicts with others.
 const ATTEMPTS: u32 = 16;
 
-/// Between two attempts, and between two looks at what Kubernetes has done.
+/// Time between two attempts, and between two looks at what Kubernetes has done.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// A workload whose replicas are changed.
@@ -37,14 +37,14 @@ impl ScaledWorkload {
         }
     }
 
-    /// The machines; takes off the replicas what an earlier call has marked and left.
+    /// The machines. Lowers the replicas for pods that an earlier call has marked and left.
     pub(crate) async fn list(&self) -> Result<Vec<Machine>, Error> {
         let look = self.look().await?;
         self.take_off(&look).await?;
         Ok(look.machines())
     }
 
-    /// Waits until what was told to end has begun to, so that more replicas do not keep it.
+    /// Waits until pods that were told to end have begun to end, so that more replicas do not keep them.
     pub(crate) async fn grow(&self, count: u32) -> Result<(), Error> {
         if self.look().await?.due() >= count {
             return Ok(());
@@ -88,7 +88,7 @@ impl ScaledWorkload {
         })
     }
 
-    /// Writes as many replicas as a look calls for; returns whether they were others.
+    /// Writes the number of replicas for a look. Returns whether it was a change.
     async fn write(&self, count: impl Fn(&Look) -> u32) -> Result<bool, Error> {
         for _ in 0..ATTEMPTS {
             let look = self.look().await?;
@@ -113,8 +113,8 @@ impl ScaledWorkload {
         )))
     }
 
-    /// Takes what was told to end off the replicas, as far as it is not. Where somebody else writes in
-    /// between, whoever looks next does it.
+    /// Lowers the replicas for pods that were told to end, if that is not done. If somebody else writes in between, the
+    /// next look does it.
     async fn take_off(&self, look: &Look) -> Result<(), Error> {
         if look.due() < look.replicas.count {
             self.api.write(&look.replicas, look.due()).await?;
@@ -122,7 +122,7 @@ impl ScaledWorkload {
         Ok(())
     }
 
-    /// Waits until Kubernetes has done something, but not for longer than the settings say.
+    /// Waits until Kubernetes has done something, at most for the time in the settings.
     async fn settled(&self, done: impl Fn(&Look) -> bool) -> Result<(), Error> {
         let deadline = Instant::now() + self.settle;
         loop {

@@ -1,4 +1,4 @@
-//! Workloads of a cluster, over an API server that is played.
+//! Workloads of a cluster, with a simulated API server.
 
 mod kubernetes {
     mod away;

@@ -1,7 +1,7 @@
-//! Machines that a program of the user's starts and ends, mostly a script before a cloud's own tools.
+//! Machines that a program of the user's starts and ends, usually a script that uses a cloud's tools.
 //!
-//! The program is called with `list`, `up` or `down` as its last argument. It reads one JSON object from
-//! its standard input and writes one to its standard output:
+//! The program is called with `list`, `up` or `down` as its last argument. It reads one JSON object from its standard
+//! input and writes one to its standard output:
 //!
 //! | call | input | output |
 //! |---|---|---|
@@ -9,13 +9,12 @@
 //! | `up` | `{"pool": "cpu-8", "workers": ["cpu-8-0a1b2c3d", "cpu-8-4e5f6071"]}` | `{"machines": [..]}`, those that it has started |
 //! | `down` | `{"pool": "cpu-8", "machines": ["i-1"], "end_ms": 30000}` | `{}` or nothing |
 //!
-//! `docs/scaling.md` says what each call has to do. One call runs at a time.
+//! `docs/scaling.md` states what each call must do. One call runs at a time.
 //!
-//! The program is trusted with machines and not with being right: what it answers is checked as a whole,
-//! and an answer that cannot be has no effect. Two things are remembered, as the tools of clouds tell
-//! them late: what `up` has started is listed as starting, and what `down` was told is listed as ending,
-//! until the program's own list says so, for [`Settings::settle_ms`] at most. After a restart the
-//! program's list is all that is known.
+//! The program is trusted to manage machines, but its answers are checked as a whole, and an invalid answer has no
+//! effect. Two things are remembered, because the tools of clouds report them late: a machine that `up` has started is
+//! listed as starting, and a machine that `down` was told of is listed as ending, until the program's own list shows
+//! it, but at most for [`Settings::settle_ms`]. After a restart only the program's list is known.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -31,24 +30,24 @@ mod memory;
 
 use machines::Machines;
 
-/// How its errors name it.
+/// The name of the provider in its errors.
 const PROVIDER: &str = "command";
 
 /// Longest answer, bytes.
 pub const MAX_ANSWER_BYTES: usize = 1 << 20;
 
-/// The program, and how long it is waited for.
+/// The program and its time limits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     /// Its path, or its name in `PATH`.
     pub program: String,
     /// Arguments before `list`, `up` or `down`.
     pub arguments: Vec<String>,
-    /// Variables that it has beside those of this process.
+    /// Variables that it gets in addition to those of this process.
     pub environment: BTreeMap<String, String>,
-    /// Longest time that a call may take before it is ended, ms.
+    /// Time after which a call is ended, ms.
     pub timeout_ms: u64,
-    /// How long its list may lag behind what it has started and what it was told to end, ms.
+    /// Longest time by which its list may lag behind what it has started and what it was told to end, ms.
     pub settle_ms: u64,
 }
 
@@ -60,14 +59,14 @@ pub struct Script {
 // === impl Script ===
 
 impl Script {
-    /// Starts nothing: a program that is not there is an error of the first call.
+    /// Starts nothing: if the program does not exist, the first call fails.
     pub fn new(settings: Settings) -> Self {
         let machines = Arc::new(Mutex::new(Machines::new(settings)));
         Self { machines }
     }
 }
 
-/// Each call runs in a task of its own, so that it goes on where its caller gives it up.
+/// Each call runs in a task of its own, so that it goes on if its caller drops it.
 #[async_trait]
 impl Provider for Script {
     fn name(&self) -> &'static str {

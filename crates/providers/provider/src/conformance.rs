@@ -1,4 +1,4 @@
-//! The properties that every provider has; one function each, over a [`Ground`] without machines.
+//! The properties that every provider has: one function each, over a [`Ground`] without machines.
 //!
 //! A backend binds them all with [`bind_provider_conformance!`](crate::bind_provider_conformance).
 
@@ -25,9 +25,8 @@ pub use growing::{
 };
 use wait::{ids, machines, until, until_gone, until_up};
 
-/// What a machine of the suite runs, as `sh -c MACHINE {pool}`. It says `up`, and ends when it is asked
-/// to but in pools with `stubborn` in their name. It ends by itself after two minutes, should a test leave
-/// it behind.
+/// The program of the suite's machines, run as `sh -c MACHINE {pool}`. It prints `up`, and ends when it is asked to,
+/// except in pools with `stubborn` in their name. It ends by itself after two minutes, in case a test leaves it.
 pub const MACHINE: &str = "case $0 in *stubborn*) trap '' TERM;; *) trap 'exit 0' TERM;; esac; \
                            echo up; n=0; \
                            while [ $n -lt 1200 ]; do sleep 0.1; n=$((n+1)); done";
@@ -35,29 +34,29 @@ pub const MACHINE: &str = "case $0 in *stubborn*) trap '' TERM;; *) trap 'exit 0
 /// Longest wait for a state.
 pub const DEADLINE: Duration = Duration::from_secs(60);
 
-/// A time to end that no property waits for, ms.
+/// A time to end that no property awaits, ms.
 const LONG_MS: u64 = 600_000;
 
-/// What a backend gives the suite: machines that run [`MACHINE`], and what the trait has not.
+/// What a backend provides for the suite: machines that run [`MACHINE`], and operations that the trait does not have.
 #[async_trait]
 pub trait Ground: Send + Sync {
-    /// A provider with room for eight machines. Every call gives another over the same machines, as
-    /// whoever comes after a restart has it.
+    /// A provider with room for eight machines. Every call returns another one over the same machines, as after a
+    /// restart.
     async fn provider(&self) -> Arc<dyn Provider>;
 
-    /// A pool with this in its name, that the provider serves and nobody else uses.
+    /// A pool with this in its name that the provider serves and nothing else uses.
     fn pool(&self, name: &str, end_ms: u64) -> Pool;
 
-    /// Whether the machine has said `up`.
+    /// Whether the machine has printed `up`.
     async fn is_up(&self, machine: &MachineId) -> bool;
 
-    /// Ends a machine at once and past the provider, as a fault does.
+    /// Ends a machine at once, without the provider, like a fault.
     async fn crash(&self, machine: &MachineId);
 }
 
-/// Makes one `#[tokio::test]` of each property. The argument is an async expression that gives
-/// `Some(ground)`, a [`Ground`](crate::conformance::Ground) without machines, or `None` where this machine lacks
-/// what only some have; it says so itself.
+/// Makes one `#[tokio::test]` of each property. The argument is an async expression that returns `Some(ground)`, a
+/// [`Ground`](crate::conformance::Ground) without machines, or `None` if this machine lacks an optional prerequisite;
+/// then it prints that.
 #[macro_export]
 macro_rules! bind_provider_conformance {
     ($fresh:expr) => {

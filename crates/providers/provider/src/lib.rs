@@ -1,11 +1,11 @@
-//! Starting and ending the machines that workers run on.
+//! Providers: they start and end the machines on which workers run.
 //!
-//! A *pool* is a number of machines that are alike; each runs one worker. Whoever runs the machines is a
-//! [`Provider`]. It keeps no plan: [`Provider::list`] says what there is, also after a restart of
-//! whoever asks, so that nothing is started twice.
+//! A *pool* is a number of machines that are alike; each runs one worker. A [`Provider`] manages the machines. It keeps
+//! no plan: [`Provider::list`] returns the machines that exist, also after a restart of the caller, so that nothing is
+//! started twice.
 //!
-//! Entry points: the trait [`Provider`]; [`process`], for which machines are child processes;
-//! [`command`], which asks a program of the user's. [`conformance`] has the properties of every provider.
+//! Entry points: the trait [`Provider`]; [`process`], whose machines are child processes; [`command`], which calls a
+//! program of the user's. [`conformance`] has the properties of every provider.
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
@@ -15,62 +15,59 @@ pub mod command;
 pub mod conformance;
 pub mod process;
 
-/// Starts and ends machines. Every call may take long and may be given up by its caller; what has been
-/// begun then is in the next list. Calls may be made at the same time; they take effect one after the
-/// other. Whatever a call has failed with, it may be made again.
+/// Starts and ends machines. Every call may take long, and its caller may drop it; the next list shows what the call
+/// has begun. Concurrent calls are permitted and take effect one after the other. After any error a call may be
+/// repeated.
 #[async_trait]
 pub trait Provider: Send + Sync {
-    /// What kind of provider it is, for people: `process`, `docker`, ..
+    /// The kind of provider, for people: `process`, `docker`, ..
     fn name(&self) -> &'static str;
 
-    /// The machines of a pool, those that start and those that end included, sorted by id. A machine
-    /// that has ended is not among them. Other pools' machines and those that somebody else started are
-    /// not, either.
+    /// The machines of a pool, including those that start and those that end, sorted by id. Machines that have ended,
+    /// machines of other pools and machines that the provider did not start are not in the list.
     async fn list(&self, pool: &Pool) -> Result<Vec<Machine>, Error>;
 
-    /// Brings the number of machines that do not end to `count`, where it is less; nothing where it is
-    /// not. Returns when they have been ordered, not when they are up. Fewer may start where there is
-    /// no more to be had: the next list says so. Where it fails, those that it has ordered until then
-    /// stay. An id is never given to a second machine.
+    /// Raises the number of machines that do not end to `count`; does nothing if there are already as many. Returns
+    /// when the machines have been ordered, not when they are up. Fewer may start if no more are available; the next
+    /// list shows that. If it fails, the machines that it has already ordered stay. An id is never given to a second
+    /// machine.
     async fn grow(&self, pool: &Pool, count: u32) -> Result<(), Error>;
 
-    /// Has these machines end: each is asked to finish what it has (SIGTERM), and ended after the pool's
-    /// `end_ms`. Machines that are not there, such as another pool's, are none to end; those that end
-    /// already get no more time. Returns when it is settled that they end, which a crash of the caller
-    /// does not undo; not when they have ended.
+    /// Ends these machines: each is asked to finish its work (SIGTERM), and is ended after the pool's `end_ms`.
+    /// Machines that do not exist, or belong to another pool, are ignored. Machines that already end get no more time.
+    /// Returns when it is certain that they end, even if the caller crashes; not when they have ended.
     async fn end(&self, pool: &Pool, machines: &[MachineId]) -> Result<(), Error>;
 }
 
-/// Machines that are alike.
+/// A group of like machines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pool {
-    /// The type of the device that each has; names the pool.
+    /// The type of each machine's device. It names the pool.
     pub device_type: DeviceTypeName,
-    /// Longest time from being asked to end until being ended, ms.
+    /// Longest time from asking a machine to end until it is ended, ms.
     pub end_ms: u64,
 }
 
-/// What a provider calls a machine.
+/// The provider's id of a machine.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct MachineId(pub String);
 
 /// A machine of a pool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
-    /// Its name with the provider.
+    /// The provider's id.
     pub id: MachineId,
-    /// The name of its worker, or what that name begins with where its device adds to it; where it is
-    /// known.
+    /// The name of its worker, or the prefix of that name if the device adds to it; `None` if it is not known.
     #[serde(default)]
     pub worker: Option<WorkerId>,
-    /// What it is about.
+    /// Its state.
     pub state: State,
-    /// When it was started, ms since the Unix epoch; 0 where that is not known.
+    /// When it was started, ms since the Unix epoch; 0 if that is not known.
     #[serde(default)]
     pub since_ms: u64,
 }
 
-/// What a machine is about. Whether its worker is up, the worker says itself.
+/// The state of a machine. Whether its worker is up, the worker reports itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
@@ -82,13 +79,13 @@ pub enum State {
     Ending,
 }
 
-/// Why a provider did not do what it was asked.
+/// Why a provider failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It is set up in a way that cannot work.
+    /// Its settings cannot work.
     #[error("pool `{pool}`: {reason}")]
     Settings {
-        /// Which pool.
+        /// The pool.
         pool: DeviceTypeName,
         /// What is wrong, and what to do.
         reason: String,
@@ -96,17 +93,17 @@ pub enum Error {
     /// It could not be reached, or not in time.
     #[error("{provider} could not be reached: {reason}")]
     Away {
-        /// Which kind.
+        /// The kind of provider.
         provider: &'static str,
         /// What happened.
         reason: String,
     },
-    /// It refused, or answered what cannot be understood.
+    /// It refused, or its answer is invalid.
     #[error("{provider} refused: {reason}")]
     Refused {
-        /// Which kind.
+        /// The kind of provider.
         provider: &'static str,
-        /// What it said.
+        /// Its answer.
         reason: String,
     },
 }
@@ -127,7 +124,7 @@ impl Error {
 // === impl Machine ===
 
 impl Machine {
-    /// Whether a worker of this name is the machine's.
+    /// Whether a worker of this name runs on the machine.
     pub fn runs(&self, worker: &WorkerId) -> bool {
         let Some(own) = &self.worker else {
             return false;

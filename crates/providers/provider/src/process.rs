@@ -1,17 +1,16 @@
 //! Machines that are child processes on this machine.
 //!
-//! What there is lies in a folder, one JSON file for each machine, so that whoever comes after a restart
-//! finds it: children outlive the process that started them. A file is written before its child is
-//! started and again when its process id is known. In between the child could be lost by a crash; it
-//! carries its machine's id in its environment, by which it is found among the processes of the system.
-//! A file that cannot be read is mended in the same way. A process is told from a later one with the
-//! same id by the time at which it was started.
+//! The state is in a folder, with one JSON file for each machine, so that a successor finds it after a restart:
+//! children outlive the process that started them. A file is written before its child is started, and again when its
+//! process id is known. A crash in between could lose the child. So the child has its machine's id in its environment,
+//! and is found by that among the processes of the system. An unreadable file is repaired in the same way. The start
+//! time of a process distinguishes it from a later one with the same id.
 //!
-//! One call at a time works in the folder, over all processes that use it: each holds the lock of the
-//! file `lock` there. Children write their output to `{folder}/{id}.log`.
+//! One call at a time works in the folder, over all processes that use it: each holds the lock of the file `lock`
+//! there. Children write their output to `{folder}/{id}.log`.
 //!
-//! A child is in a process group of its own, so that a Ctrl-C meant for its parent does not reach it.
-//! Whoever ends all processes of a service at once, as systemd and containers do, ends the children too.
+//! A child is in a process group of its own, so that a Ctrl-C for its parent does not reach it. Tools that end all
+//! processes of a service at once, such as systemd and containers, end the children too.
 
 use std::{collections::BTreeMap, io, path::PathBuf, sync::Arc, time::Duration};
 
@@ -28,22 +27,22 @@ mod start;
 
 use machines::Machines;
 
-/// In an argument or variable: the name of the machine's worker, which is its id, too.
+/// In an argument or variable: the name of the machine's worker, which is also its id.
 pub const NAME: &str = "{name}";
 
 /// In an argument or variable: the name of the machine's pool.
 pub const POOL: &str = "{pool}";
 
-/// How its errors name it.
+/// The name of the provider in its errors.
 const PROVIDER: &str = "process";
 
-/// What is started, and where its state lies.
+/// What is started, and where the state is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// For the files of the machines and their logs; made where it is not there. It belongs to this
-    /// machine alone.
+    /// The folder for the files of the machines and their logs. It is created if it does not exist. Only this machine
+    /// may use it.
     pub folder: PathBuf,
-    /// Most machines at once, those that end and those of all pools included.
+    /// Largest number of machines at once, including those that end and those of all pools.
     pub most: u32,
     /// What a machine runs.
     pub template: Template,
@@ -51,29 +50,29 @@ pub struct Settings {
     pub pools: BTreeMap<DeviceTypeName, Template>,
 }
 
-/// A program. [`NAME`] and [`POOL`] are replaced in each text of it.
+/// A program. [`NAME`] and [`POOL`] are replaced in each of its texts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Template {
     /// Its path, or its name in `PATH`.
     pub program: String,
     /// Its arguments.
     pub arguments: Vec<String>,
-    /// Variables that it has beside those of this process.
+    /// Variables that it gets in addition to those of this process.
     pub environment: BTreeMap<String, String>,
-    /// Variables of this process that it does not have, such as those with this process's own address.
+    /// Variables of this process that it does not get, such as those with this process's own address.
     pub without: Vec<String>,
-    /// What the machines of a pool do not share with each other: that with the number `n`, which is the least
-    /// from 1 that no other living one of its pool has, has `places[(n - 1) % places.len()]`. None has a place
-    /// where there are none.
+    /// What distinguishes the machines of a pool. A machine's number `n` is the least number from 1 that no other
+    /// living machine of its pool has, and its place is `places[(n - 1) % places.len()]`. If the list is empty, no
+    /// machine has a place.
     pub places: Vec<Place>,
 }
 
-/// What one machine of a pool has and the next has not.
+/// What one machine of a pool has and the next one does not have.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Place {
-    /// Arguments behind those of the template.
+    /// Arguments after those of the template.
     pub arguments: Vec<String>,
-    /// The cores that it is held to, with all that it starts; all of this process's where there are none.
+    /// The cores to which it and its children are restricted; empty for all cores of this process.
     pub cores: Vec<usize>,
 }
 
@@ -85,14 +84,14 @@ pub struct Processes {
 // === impl Processes ===
 
 impl Processes {
-    /// Over the machines of the settings' folder. Fails as [`Error::Away`] where the folder cannot be
-    /// made or the system does not say which processes run.
+    /// Opens the machines of the settings' folder. Fails with [`Error::Away`] if the folder cannot be created, or if
+    /// the system does not show which processes run.
     pub fn open(settings: Settings) -> Result<Self, Error> {
         let machines = Arc::new(Machines::open(settings)?);
         Ok(Self { machines })
     }
 
-    /// Runs a call beside the runtime's own threads, to its end even where the caller gives it up.
+    /// Runs a call on a thread outside the runtime's own. It runs to its end even if the caller drops it.
     async fn run<T: Send + 'static>(
         &self,
         call: impl FnOnce(&Machines) -> Result<T, Error> + Send + 'static,
@@ -131,9 +130,9 @@ impl Provider for Processes {
     }
 }
 
-/// Ends what has not ended by then. A successor does so with its first call past that time.
+/// Ends machines that have not ended by then. A successor does so with its first call after that time.
 async fn sweep_after(machines: Arc<Machines>, end_ms: u64) {
-    // A little later than the files say, in whole milliseconds.
+    // Slightly later than the time in the files, which is in whole milliseconds.
     tokio::time::sleep(Duration::from_millis(end_ms.saturating_add(2))).await;
     let swept = tokio::task::spawn_blocking(move || machines.sweep()).await;
     if let Ok(Err(error)) = swept {

@@ -1,17 +1,18 @@
-//! Answers that are kept: a query that was asked before, of the variant that is chosen for it, needs no device.
+//! The cache of answers: a query that was asked before, of the variant that is chosen for it, needs no device.
 //!
-//! The cache lies below the selection (Clipper, NSDI 2017, section 4.2): the variant is chosen as for any query, and then
-//! looked for under a digest of its name, its file and the inputs ([`InputsDigest::of_variant`]). So a change of targets,
-//! load or policy makes no entry wrong, and a variant that is gone or was replaced is never found again. Queries that miss
-//! the same entry at once wait for the first of them ([`Cache::find`]; at a front end, which does not choose, equal queries do).
+//! The cache lies below the selection (Clipper, NSDI 2017, section 4.2): the variant is chosen as for any query. The
+//! cache is then asked for the digest of the variant's name, its file and the inputs ([`InputsDigest::of_variant`]). So
+//! a change of targets, load or policy makes no entry wrong, and entries of a variant that was retired or replaced are
+//! never found again. Concurrent queries that miss the same entry wait for the first of them ([`Cache::find`]; a front
+//! end does not choose a variant, so there equal queries wait for each other).
 //!
-//! Whoever holds the inputs keeps the answers: the dispatcher those of queries that come with their inputs, a front end
-//! those of queries whose inputs stay with it.
+//! The process that holds the inputs caches the answers: the dispatcher for queries that bring it their inputs, a front
+//! end for queries whose inputs stay with it.
 //!
-//! Answers that are drawn at random are not kept: the first `TRIALS` hits of each variant, and then one in
-//! `TRIAL_EVERY`, run all the same and are compared; a variant that answers otherwise than before is left out for good.
-//! Where another variant is chosen in place of one that was to run, it runs at its next hit ([`Cache::put_off`]), and so it
-//! does where one of the first queries failed ([`Cache::fail`]).
+//! Answers that a variant draws at random are not cached. To find such variants, the first `TRIALS` hits of each
+//! variant, and then one in `TRIAL_EVERY`, run all the same, and the answers are compared. A variant that answers
+//! differently is excluded for good. If another variant is chosen in place of the one that was to run, it runs at its
+//! next hit ([`Cache::put_off`]). It also does so if one of the first queries failed ([`Cache::fail`]).
 
 use std::{
     collections::BTreeMap,
@@ -32,20 +33,19 @@ use sextant_types::{
 };
 use sha2::{Digest, Sha256};
 
-/// So many hits of a variant run all the same, until it is known to answer alike.
+/// Number of a variant's first hits that run all the same, until the variant is known to repeat its answers.
 const TRIALS: u64 = 2;
 
-/// Afterwards one in so many.
+/// After the first hits, one in this number of hits runs all the same.
 const TRIAL_EVERY: u64 = 1024;
 
-/// Furthest that two answers to the same inputs may be apart, as a share of their length: batches of other sizes round
-/// otherwise.
+/// Largest distance between two equal answers, relative to their length: batches of different sizes round differently.
 const FURTHEST: f64 = 1e-3;
 
-/// Bytes of an entry beside its outputs.
+/// Bytes of an entry in addition to its outputs.
 const ENTRY_BYTES: u64 = 256;
 
-/// Bytes of an entry from which the number of entries is guessed.
+/// Assumed bytes of an entry, from which the number of entries is estimated.
 const USUAL_BYTES: u64 = 1024;
 
 /// The digest of a variant, its file and the inputs.
@@ -64,20 +64,20 @@ pub struct Cache {
     max_bytes: u64,
     ttl: Option<Duration>,
     entries: quick_cache::sync::Cache<Key, CachedAnswer, Bytewise>,
-    /// Files of variants, and how they were hit; `None` for those that draw at random.
+    /// By file of a variant: its hits; `None` if its answers are drawn at random.
     variants: Mutex<BTreeMap<FileDigest, Option<Hits>>>,
     counts: Counts,
 }
 
-/// How a variant was hit.
+/// The hits of a variant.
 struct Hits {
-    /// So many of the next run all the same.
+    /// Number of the next hits that run all the same.
     due: u64,
-    /// Others.
+    /// Number of other hits.
     count: u64,
 }
 
-/// What a cache has done.
+/// The counters of a cache.
 #[derive(Default)]
 struct Counts {
     hits: AtomicU64,
@@ -94,17 +94,17 @@ pub struct CachedAnswer {
 #[derive(Clone)]
 struct Bytewise;
 
-/// What is found under a key.
+/// The result of a look-up.
 pub enum CacheLookup<'a> {
     /// An answer.
     Kept(CachedAnswer),
-    /// None yet: whoever has this makes it, others wait.
+    /// There is no answer yet. The caller must make it; other callers wait.
     Absent(Room<'a>),
-    /// Nobody has made it in time.
+    /// No caller has made the answer in time.
     Late,
 }
 
-/// The right to make an answer that others wait for. Where it is dropped, one of them has it next.
+/// The right to make an answer for which others wait. If it is dropped, one of them gets it.
 pub struct Room<'a>(Guard<'a>);
 
 type Guard<'a> = PlaceholderGuard<
@@ -116,32 +116,33 @@ type Guard<'a> = PlaceholderGuard<
     quick_cache::sync::DefaultLifecycle<Key, CachedAnswer>,
 >;
 
-/// How much a cache holds and has done.
+/// The size and the counters of a cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CacheFigures {
     /// Queries that were answered from it.
     pub hits: u64,
-    /// Queries that were not.
+    /// Queries that were not answered from it.
     pub misses: u64,
-    /// What it holds, bytes.
+    /// Bytes that it holds.
     pub bytes: u64,
 }
 
 // === impl Caches ===
 
 impl Caches {
-    /// The cache of an application, where it has one.
+    /// The cache of an application, if it has one.
     pub fn of(&self, application: &ApplicationId) -> Option<Arc<Cache>> {
         self.0.load().get(application).cloned()
     }
 
-    /// Whether no application has one.
+    /// Whether no application has a cache.
     pub fn is_empty(&self) -> bool {
         self.0.load().is_empty()
     }
 
-    /// Has the caches that the applications of these variants are to have, all together of at most `most_bytes`, of which
-    /// those get some first whose names come first. What changes in size or time begins empty.
+    /// Sets up the caches that the applications of these variants should have. All together hold at most `most_bytes`,
+    /// which are given out in the order of the applications' names. A cache whose size or time to live changes starts
+    /// empty.
     pub fn follow<'a>(&self, variants: impl Iterator<Item = &'a Variant>, most_bytes: u64) {
         let mut wanted: BTreeMap<&ApplicationId, &Resources> = BTreeMap::new();
         for variant in variants.filter(|variant| variant.resources.cache_bytes > 0) {
@@ -171,7 +172,7 @@ impl Caches {
         self.0.store(Arc::new(caches));
     }
 
-    /// What each of them holds and has done.
+    /// The figures of each cache.
     pub fn figures(&self) -> Vec<(ApplicationId, CacheFigures)> {
         let caches = self.0.load();
         let figures = caches
@@ -207,12 +208,12 @@ impl Cache {
         }
     }
 
-    /// Whether the answers of a variant are kept.
+    /// Whether the answers of a variant are cached.
     pub fn keeps(&self, variant: &Variant) -> bool {
         !matches!(self.variants.lock().get(&variant.artefact), Some(None))
     }
 
-    /// What is under a key, or comes there by `deadline` because somebody else is about to make it.
+    /// The entry of a key. If another caller is making it, waits for it until `deadline`.
     pub async fn find(&self, key: &Key, deadline: Option<Instant>) -> CacheLookup<'_> {
         loop {
             let found = self.entries.get_value_or_guard_async(key);
@@ -229,7 +230,7 @@ impl Cache {
         }
     }
 
-    /// What is under a key now.
+    /// The present entry of a key.
     pub fn get(&self, key: &Key) -> Option<CachedAnswer> {
         let kept = self.entries.get(key)?;
         match self.is_old(&kept) {
@@ -241,7 +242,7 @@ impl Cache {
         }
     }
 
-    /// Keeps an answer.
+    /// Caches an answer.
     pub fn put(&self, key: Key, kept: CachedAnswer) {
         self.entries.insert(key, kept);
     }
@@ -250,7 +251,7 @@ impl Cache {
         self.ttl.is_some_and(|ttl| kept.at.elapsed() >= ttl)
     }
 
-    /// Counts a hit of a variant, and tells whether it is to run all the same.
+    /// Counts a hit of a variant. Returns whether the query must run all the same.
     pub fn is_trial(&self, variant: &Variant) -> bool {
         let new = Hits {
             due: TRIALS,
@@ -268,22 +269,23 @@ impl Cache {
         hits.count.is_multiple_of(TRIAL_EVERY)
     }
 
-    /// Has a variant that was to run all the same do so at its next hit, since another was chosen this time.
+    /// Makes a variant run all the same at its next hit, because another variant was chosen this time.
     pub fn put_off(&self, variant: &Variant) {
         if let Some(Some(hits)) = self.variants.lock().get_mut(&variant.artefact) {
             hits.due += 1;
         }
     }
 
-    /// The query failed by which a variant was to run all the same. One of the first hits is made up for at the next; later ones
-    /// are not: what is known to answer alike answers from the cache while no device can.
+    /// The query with which a variant was to run all the same has failed. One of the first hits is made up for at the
+    /// next hit. A later one is not: a variant that is known to repeat its answers answers from the cache while no
+    /// device can.
     pub fn fail(&self, variant: &Variant) {
         if let Some(Some(hits)) = self.variants.lock().get_mut(&variant.artefact) {
             hits.due += u64::from(hits.count < TRIAL_EVERY);
         }
     }
 
-    /// Compares an answer with the one that is kept; a variant that answers otherwise is left out from now on.
+    /// Compares an answer with the cached one. A variant that answers differently is excluded from now on.
     pub fn judge(&self, variant: &Variant, kept: &CachedAnswer, outputs: &[Tensor]) {
         let is_alike = |(one, other): (&Tensor, &Tensor)| {
             let is_like = one.shape() == other.shape() && one.data_type() == other.data_type();
@@ -298,7 +300,7 @@ impl Cache {
         }
     }
 
-    /// Counts a query that was answered from it, or was not.
+    /// Counts a query as a hit or a miss.
     pub fn count(&self, is_hit: bool) {
         let count = match is_hit {
             true => &self.counts.hits,
@@ -311,7 +313,7 @@ impl Cache {
 // === impl CachedAnswer ===
 
 impl CachedAnswer {
-    /// Copies of outputs: those of a batch are pieces of one buffer, all of which a piece would hold.
+    /// Copies the outputs: those of a batch are slices of one buffer, and a slice would keep the whole buffer.
     pub fn new(outputs: &[Tensor]) -> Self {
         Self {
             at: Instant::now(),
@@ -319,7 +321,7 @@ impl CachedAnswer {
         }
     }
 
-    /// In the order of the signature.
+    /// The outputs, in the order of the signature.
     pub fn outputs(&self) -> &[Tensor] {
         &self.outputs
     }
@@ -328,9 +330,9 @@ impl CachedAnswer {
 // === impl Room ===
 
 impl Room<'_> {
-    /// Gives the answer to all who wait for it.
+    /// Gives the answer to all callers that wait for it.
     pub fn fill(self, kept: CachedAnswer) {
-        // Whoever replaced it meanwhile has made the same.
+        // If the entry was replaced meanwhile, the new one has the same answer.
         drop(self.0.insert(kept));
     }
 }
@@ -341,7 +343,7 @@ fn copied(tensor: &Tensor) -> Tensor {
         Data::Plain(bytes) => Tensor::from_bytes(data_type, shape, Bytes::copy_from_slice(bytes)),
         Data::Strings(texts) => Tensor::from_strings(shape, texts.iter()),
     };
-    // The same elements in the same shape.
+    // This cannot fail: it is the same elements in the same shape.
     copy.unwrap_or_else(|_| tensor.clone())
 }
 
@@ -355,7 +357,8 @@ impl Weighter<Key, CachedAnswer> for Bytewise {
 // === impl InputsDigest ===
 
 impl InputsDigest {
-    /// Of inputs in the order of the signature: no two that differ have the same, whoever makes them up.
+    /// The digest of inputs in the order of the signature. Different inputs have different digests, also if an
+    /// adversary makes them up.
     pub fn new(inputs: &[NamedTensor]) -> Self {
         let mut hasher = Sha256::new();
         for input in inputs {
@@ -372,7 +375,7 @@ impl InputsDigest {
         Self(hasher.finalize().into())
     }
 
-    /// The key of the answer that a variant with this file gives to them.
+    /// The key of the answer that a variant with this file gives to these inputs.
     pub fn of_variant(&self, variant: &VariantId, file: &FileDigest) -> Key {
         let mut hasher = Sha256::new();
         part(&mut hasher, variant.as_str().as_bytes());
@@ -382,7 +385,7 @@ impl InputsDigest {
     }
 }
 
-/// Takes in one part, whose length tells it from the next.
+/// Adds one part. Its length separates it from the next part.
 fn part(hasher: &mut Sha256, bytes: &[u8]) {
     hasher.update((bytes.len() as u64).to_le_bytes());
     hasher.update(bytes);

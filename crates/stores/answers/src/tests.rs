@@ -142,7 +142,8 @@ fn only_the_first_queries_are_made_up_for_where_they_failed() {
     }
     let first = (0..).take_while(|_| cache.is_trial(&variant)).count();
     assert_eq!(first as u64, TRIALS);
-    // From then on each is answered from the cache but for one in many, whatever becomes of that.
+    // From then on all hits but one in many are answered from the cache, whatever happens to that
+    // one.
     let next = (0..).take_while(|_| !cache.is_trial(&variant)).count();
     assert!(next as u64 <= TRIAL_EVERY);
     cache.fail(&variant);

@@ -1,4 +1,4 @@
-//! Taking workers whose lease has ended out of everyone's sight.
+//! Removes workers whose lease has lapsed from the store.
 
 use std::{future::Future, sync::Arc, time::Duration};
 
@@ -8,8 +8,7 @@ use tokio::time::Instant;
 use crate::Token;
 use sextant_types::time::unix_ms;
 
-/// Looks at the leases every `period` while there is a `token`, until `shutdown`. For `patience` see
-/// [`Leases::new`].
+/// Looks at the leases every `period` while there is a `token`, until `shutdown`. For `patience` see [`Leases::new`].
 pub async fn expire_leases(
     metadata: Arc<dyn MetadataStore>,
     token: Token,
@@ -34,24 +33,24 @@ pub async fn expire_leases(
     }
 }
 
-/// The leases of workers, whose ends somebody has to look for.
+/// The leases of workers. Somebody must look for their ends.
 ///
-/// Nobody could renew one while the store was away, nor while the machine stood still on which this process and
-/// the workers run: afterwards all workers have their time to do so, or every worker of the fleet would be
-/// forgotten at once.
+/// No worker could renew its lease while the store was away, nor while a machine stood still on which this process and
+/// the workers run. After such a time all workers get time to renew, or every worker of the fleet would be removed at
+/// once.
 pub struct Leases {
     metadata: Arc<dyn MetadataStore>,
     patience: Duration,
-    /// Until then nobody is taken for dead.
+    /// Before this moment no worker is expired.
     from: Instant,
-    /// Between looks that are farther apart this process stood still, and maybe its whole machine.
+    /// If two looks are further apart than this, this process stood still, and possibly its whole machine.
     apart: Duration,
     looked: Option<Instant>,
 }
 
 impl Leases {
-    /// Leases of a store about which nothing is known yet: it may just have been away. Somebody looks at them
-    /// once in a `period`, and all workers renew theirs at least once within `patience`.
+    /// The leases in a store of unknown history: it may just have been away. The caller looks at them once in a
+    /// `period`, and each worker renews its lease at least once within `patience`.
     pub fn new(metadata: Arc<dyn MetadataStore>, period: Duration, patience: Duration) -> Self {
         Self {
             metadata,
@@ -62,8 +61,8 @@ impl Leases {
         }
     }
 
-    /// Takes workers whose lease has ended out of everyone's sight, unless the store was away, or this
-    /// process stood still, within the time of patience.
+    /// Removes workers whose lease has lapsed, unless the store was away, or this process stood still, within the last
+    /// `patience`.
     pub async fn look(&mut self) {
         let now = Instant::now();
         let before = self.looked.replace(now).unwrap_or(now);
@@ -71,7 +70,7 @@ impl Leases {
             self.wait();
         }
         if Instant::now() < self.from {
-            // Only to see whether the store is there: nothing ends before the first moment.
+            // This only checks whether the store answers: no lease has lapsed at time 0.
             if self.metadata.workers(u64::MAX).await.is_err() {
                 self.wait();
             }
@@ -88,7 +87,7 @@ impl Leases {
         }
     }
 
-    /// The store may be away from now on without being noticed.
+    /// From now on the store may be away without this process noticing.
     pub fn wait(&mut self) {
         self.looked = Some(Instant::now());
         self.from = Instant::now() + self.patience;

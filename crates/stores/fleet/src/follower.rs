@@ -1,9 +1,9 @@
 //! A view of the metadata store that is kept current, whatever happens to the store.
 //!
-//! While the store is away the last view stays, and the feed is resumed where it was left. A store
-//! that has lost its content knows nothing of workers that run and variants that are served; those it
-//! concerns write it again within a heartbeat or two. So what a store of another life lacks is kept
-//! for a time of grace, unless it is told of again; while the store is away that time stands still.
+//! While the store is away, the follower keeps the last view. It then resumes the feed where it stopped. A store that
+//! has lost its content does not know the running workers and the served variants. Their owners write them again within
+//! a heartbeat or two. So the follower keeps what a store of another life lacks for a time of grace, unless the store
+//! announces it again. The time of grace does not advance while the store is away.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -11,19 +11,19 @@ use sextant_metadata::{Changes, Error, Event, InstanceKey, MetadataStore, Snapsh
 use sextant_types::{VariantId, WorkerId};
 use tokio::time::{Instant, sleep_until};
 
-/// How long what a new life of the store lacks is still believed in, unless told otherwise.
+/// Default of the time for which the follower keeps what a new life of the store lacks.
 pub const GRACE: Duration = Duration::from_secs(10);
 
-/// Pauses after failures of the store.
+/// Shortest pause after a failure of the store.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// What has changed in a view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum News {
-    /// Loads, utilisations, ends of leases and demand: nothing that a list of what may be used shows.
+    /// Loads, utilisations, ends of leases and demand: a list of what may be used does not show them.
     Figures,
-    /// Variants, instances, workers, their states, leaders, or what is desired.
+    /// Variants, instances, workers, their states, leaders, or the desired state.
     Structure,
 }
 
@@ -34,15 +34,15 @@ pub struct Follower {
     view: View,
     followed: FeedState,
     kept: Remnant,
-    /// After a failure: when the store is asked again, and how long was waited for that.
+    /// After a failure: when the store is asked again, and the length of the pause until then.
     again: Option<(Instant, Duration)>,
 }
 
-/// How far the view goes along with the store.
+/// How far the view follows the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FeedState {
     Never,
-    /// The feed no longer holds what follows the view.
+    /// The feed no longer holds the events after the view.
     Trimmed,
     Current,
 }
@@ -66,7 +66,7 @@ impl Follower {
         Self::with_grace(metadata, GRACE)
     }
 
-    /// The same with another time for which what a new life of the store lacks is kept.
+    /// The same with another time of grace.
     pub fn with_grace(metadata: Arc<dyn MetadataStore>, grace: Duration) -> Self {
         Self {
             metadata,
@@ -78,13 +78,13 @@ impl Follower {
         }
     }
 
-    /// What is known; empty before the first [`Self::changed`].
+    /// The view; empty before the first [`Self::changed`].
     pub fn view(&self) -> &View {
         &self.view
     }
 
-    /// Waits until the view has changed; the first time, until there is one. Failures of the store
-    /// are waited out. May be cancelled at any time.
+    /// Waits until the view has changed; at first, until there is one. Waits out failures of the store. May be
+    /// cancelled at any time.
     pub async fn changed(&mut self) -> News {
         loop {
             if let Some((at, _)) = self.again {
@@ -109,7 +109,7 @@ impl Follower {
             self.replace(snapshot);
             return Ok(Some(News::Structure));
         }
-        // A store that was away is asked at once: whether it is back must be known before anything is forgotten.
+        // A store that was away is asked at once: the follower must know whether it is back before it drops anything.
         if self.again.is_none() {
             tokio::select! {
                 changed = self.metadata.changed(self.view.cursor) => changed?,
@@ -174,7 +174,7 @@ impl Follower {
         view.demand = view.demand.take().filter(|_| !kept.demand);
     }
 
-    /// The store has answered. Nobody could tell it anything while it was away: all have their time from now on.
+    /// The store has answered. While it was away its owners could not write to it, so the time of grace starts again.
     fn go_on(&mut self) {
         if self.again.take().is_some() && self.kept.until.is_some() {
             self.kept.until = Some(Instant::now() + self.grace);
@@ -193,7 +193,7 @@ impl Follower {
     }
 }
 
-/// When what is kept is forgotten; never, when nothing is.
+/// Resolves when what is kept is to be dropped; never if nothing is kept.
 async fn expiry(until: Option<Instant>) {
     match until {
         Some(until) => sleep_until(until).await,
@@ -201,7 +201,7 @@ async fn expiry(until: Option<Instant>) {
     }
 }
 
-/// What an event changes in a view that has not taken it over yet.
+/// The kind of change of an event to a view to which it was not applied yet.
 fn weigh(view: &View, event: &Event) -> News {
     let same = match event {
         Event::InstanceChanged(instance) => {
@@ -240,7 +240,7 @@ impl Remnant {
         }
     }
 
-    /// Puts what the new view lacks into it and keeps no more than that.
+    /// Adds to the new view what it lacks, and keeps only that.
     fn add_to(&mut self, view: &mut View, before: &View) {
         self.variants.retain(|id| !view.variants.contains_key(id));
         self.instances
@@ -278,7 +278,7 @@ impl Remnant {
         self.rest_if_empty();
     }
 
-    /// What the store tells of is not kept for its sake any more.
+    /// Stops keeping what the store announces again.
     fn tell(&mut self, event: &Event) {
         if self.until.is_none() {
             return;

@@ -1,10 +1,10 @@
-//! Playing a role that only one may play.
+//! Campaigns for a role that has one leader.
 //!
-//! The store's lease and this process's belief in it must not disagree in the dangerous direction:
-//! the lease is counted from before the call that was granted it, on a clock that only grows, and
-//! given up a little before its end. So whoever takes over after the lease finds nobody who still
-//! believes to lead, except a process that was held up between looking at its token and acting on
-//! it; against that, those it talks to refuse a token that is lower than one they have seen.
+//! This process must not believe in a lease longer than the store does. So it counts the lease from
+//! before the call that granted it, on a monotonic clock, and gives it up a little before its end.
+//! A process that takes over after the lease finds no other that still believes to lead. The
+//! exception is a process that was held up between reading its token and acting on it. Against
+//! that, receivers refuse a token that is less than one they have seen.
 
 use std::{future::Future, sync::Arc, time::Duration};
 
@@ -16,16 +16,16 @@ use tokio::{
 
 use sextant_types::time::unix_ms;
 
-/// The fencing token of whoever leads now; `None` while this process does not.
+/// The fencing token of this process while it leads; `None` while it does not.
 pub type Token = watch::Receiver<Option<u64>>;
 
-/// The lease is renewed so many times in its length.
+/// Number of renewals in the length of a lease.
 const RENEWALS: u32 = 4;
 
-/// Part of a lease at its end in which it is not believed in any more.
+/// The last part of a lease, one in `MARGIN`, in which this process no longer believes in it.
 const MARGIN: u32 = 10;
 
-/// Stands for a role and holds it as long as the store grants it.
+/// Campaigns for a role and holds it as long as the store grants it.
 pub struct Leadership {
     metadata: Arc<dyn MetadataStore>,
     candidate: Candidate,
@@ -35,8 +35,8 @@ pub struct Leadership {
 }
 
 impl Leadership {
-    /// Stands for `candidate.role` with leases of `ttl`, which is at least a few milliseconds. Does
-    /// nothing until it is [run](Self::run).
+    /// Stands for `candidate.role` with leases of `ttl`, which must be at least a few milliseconds.
+    /// Does nothing until it is [run](Self::run).
     pub fn new(metadata: Arc<dyn MetadataStore>, candidate: Candidate, ttl: Duration) -> Self {
         Self {
             metadata,
@@ -47,9 +47,9 @@ impl Leadership {
         }
     }
 
-    /// Leads on while the store does not answer, beyond the lease and until another is known to
-    /// lead. Only for a role whose orders carry the token to those who refuse a lesser one: nobody
-    /// can take over without the store, and whoever has reached it is obeyed instead.
+    /// Continues to lead while the store does not answer, beyond the lease, until another leader is
+    /// known. Only for a role whose orders carry the token to receivers that refuse a lesser one:
+    /// no process can take over without the store, and receivers obey the one that has reached it.
     pub fn outlasting_the_store(self) -> Self {
         Self {
             outlasts: true,
@@ -57,13 +57,13 @@ impl Leadership {
         }
     }
 
-    /// Tells whether this process leads, and with which token. `None` once [`Self::run`] has ended.
+    /// The token of this process while it leads. `None` once [`Self::run`] has ended.
     pub fn token(&self) -> Token {
         self.token.subscribe()
     }
 
-    /// Campaigns until `shutdown`, then stands down, so that another need not wait for the lease's
-    /// end.
+    /// Campaigns until `shutdown`, then resigns, so that the next leader need not wait for the
+    /// lease to end.
     pub async fn run(self, shutdown: impl Future<Output = ()> + Send) {
         tokio::select! {
             () = shutdown => {}
@@ -87,7 +87,7 @@ impl Leadership {
     async fn campaign(&self) {
         let period = self.ttl / RENEWALS;
         let belief = self.ttl - self.ttl / MARGIN;
-        // Until when what the store granted is believed in.
+        // The moment until which this process believes in the granted lease.
         let mut until = Instant::now();
         loop {
             let asked = Instant::now();
@@ -141,12 +141,12 @@ impl Leadership {
     }
 }
 
-/// The token of a role that nobody else stands for, as in a process that plays all of them.
+/// The token of a role without other candidates, as in a process that plays all roles.
 pub fn always() -> Token {
     watch::Sender::new(Some(0)).subscribe()
 }
 
-/// Waits until the value is `desired`; for ever when nobody can change it any more.
+/// Waits until the value is `desired`; for ever if the sender is gone.
 pub async fn turned(leading: &mut watch::Receiver<bool>, desired: bool) {
     if leading.wait_for(|now| *now == desired).await.is_err() {
         std::future::pending::<()>().await;

@@ -1,11 +1,11 @@
-//! What a role on one of many machines does with the metadata store: lead, or follow.
+//! How a role on one of many machines uses the metadata store: it leads or follows.
 //!
-//! Entry points: [`Leadership`] plays for a role that only one may play, [`Follower`] keeps a view of
-//! the store current, through its absence and through the loss of its content.
+//! Entry points: [`Leadership`] campaigns for a role that has one leader. [`Follower`] keeps a view of the store
+//! current, also while the store is away and after it has lost its content.
 //!
-//! **Invariant:** nothing here decides about queries, variants or workers. Who believes to lead does
-//! so for no longer than the lease that the store granted, by a clock that is never set, unless its
-//! orders carry their token to those who refuse a lesser one.
+//! **Invariant:** nothing here decides about queries, variants or workers. A process believes to lead for no longer
+//! than the lease that the store granted, by a monotonic clock. The exception is a role whose orders carry their token
+//! to receivers that refuse a lesser one.
 
 mod expiry;
 mod follower;
@@ -14,7 +14,7 @@ mod leadership;
 #[cfg(feature = "unsteady")]
 pub mod unsteady;
 
-/// The role whose leader gives orders to workers, as the store calls it.
+/// The name in the store of the role whose leader gives orders to workers.
 pub const LEADING_ROLE: &str = "dispatcher";
 
 pub use expiry::{Leases, expire_leases};

@@ -1,5 +1,5 @@
-//! The in-process store with the failures of one on another machine: away, slow, or back with
-//! nothing.
+//! The in-process store with the failures of a remote store: it can be away, slow, or lose its
+//! content.
 
 use std::{sync::Arc, time::Duration};
 
@@ -27,7 +27,7 @@ pub struct UnsteadyStore {
 struct State {
     away: bool,
     life: u64,
-    /// What reading the content or the feed takes.
+    /// Time to read the content or the feed.
     delay: Duration,
 }
 
@@ -42,17 +42,18 @@ impl UnsteadyStore {
         }
     }
 
-    /// Whether calls fail from now on; the content stays.
+    /// Whether calls fail from now on. The content stays.
     pub fn set_away(&self, away: bool) {
         self.state.send_modify(|state| state.away = away);
     }
 
-    /// Reading the content or the feed takes so long from now on.
+    /// Sets the time to read the content or the feed.
     pub fn set_slow(&self, delay: Duration) {
         self.state.send_modify(|state| state.delay = delay);
     }
 
-    /// Every demand that was written while the store answered, in order, and whether it was taken.
+    /// Every demand that was written while the store answered, in order, and whether it was
+    /// accepted.
     pub fn demands(&self) -> Vec<(Demand, bool)> {
         self.demands.read().clone()
     }
@@ -62,7 +63,7 @@ impl UnsteadyStore {
         tokio::time::sleep(delay).await;
     }
 
-    /// Loses all content and begins another life.
+    /// Drops all content and begins another life.
     pub fn lose_everything(&self) {
         let store = Arc::new(InProcessStore::with_history(self.history));
         let mut content = self.content.write();

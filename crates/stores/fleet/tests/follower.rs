@@ -10,7 +10,7 @@ use sextant_metadata::{
 };
 use sextant_types::{ApplicationId, VariantId, WorkerId};
 
-/// Longest wait for a state that must come.
+/// Longest wait for a state.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 async fn beat(store: &UnsteadyStore, worker: &str, draining: bool, now_ms: u64) {
@@ -63,7 +63,7 @@ async fn until(follower: &mut Follower, is: impl Fn(&Follower) -> bool) {
     }
 }
 
-/// What leaders say as a whole; another `number` is something else.
+/// Writes the records of leaders. Another `number` gives other content.
 async fn say(store: &UnsteadyStore, number: u64) {
     let desired = DesiredState::new(0, Vec::new(), number);
     store.set_desired(desired).await.unwrap();
@@ -148,7 +148,7 @@ async fn what_a_new_life_lacks_is_kept_until_it_is_told_again_or_nobody_tells_it
     until(&mut follower, |follower| follower.view().life == 1).await;
     assert_eq!(workers(&follower), ["a", "b", "c"]);
     assert_eq!(follower.view().instances.len(), 3);
-    // One comes back with what it has, one comes back and leaves, one does not come back.
+    // One worker returns and stays, one returns and leaves, and one does not return.
     beat(&store, "a", false, 2).await;
     load(&store, "a").await;
     beat(&store, "b", false, 2).await;
@@ -193,7 +193,7 @@ async fn nothing_is_forgotten_while_nobody_can_tell_the_store_again() {
     assert!(away.await.is_err(), "there is nothing to tell");
     assert_eq!(workers(&follower), ["a", "b"]);
     store.set_away(false);
-    // The store is back, and says nothing: all have the whole time once more.
+    // The store is back and announces nothing: the time of grace starts again.
     let back = tokio::time::timeout(grace, follower.changed());
     assert!(back.await.is_err(), "there is nothing to tell");
     beat(&store, "a", false, 2).await;

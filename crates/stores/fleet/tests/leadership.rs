@@ -1,4 +1,4 @@
-//! One leads, whatever becomes of the others and of the store.
+//! One process leads, whatever happens to the others and to the store.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -8,7 +8,7 @@ use sextant_fleet::{Leadership, Token, always, unsteady::UnsteadyStore};
 use sextant_metadata::{Candidate, MetadataStore};
 use tokio::{sync::oneshot, task::JoinHandle};
 
-/// Longest wait for a state that must come.
+/// Longest wait for a state.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 const TTL: Duration = Duration::from_millis(200);
@@ -56,9 +56,9 @@ async fn the_lead_passes_on_with_a_greater_token_each_time() {
         let standby = run(&store, &next.to_string());
         assert!(standby.token.borrow().is_none());
         match next % 2 {
-            // Killed: the lease has to lapse.
+            // The process is killed: the lease must lapse.
             0 => leader.run.abort(),
-            // Stands down.
+            // The process resigns.
             _ => {
                 leader.stop.send(()).unwrap();
                 leader.run.await.unwrap();
@@ -78,7 +78,7 @@ async fn nobody_believes_in_a_lease_for_longer_than_it_lasts() {
     store.set_away(true);
     leader.loses().await;
     store.set_away(false);
-    // After the lease's end it is taken again, before it is renewed.
+    // After the lease has ended the role is taken again, before it is renewed.
     let first = {
         let again = leader.wins().await;
         assert!(again >= first, "{again} after {first}");

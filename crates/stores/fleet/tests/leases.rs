@@ -1,4 +1,4 @@
-//! Workers whose lease has ended are forgotten, unless they could not renew it.
+//! Workers whose lease has lapsed are removed, unless they could not renew it.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -42,7 +42,7 @@ async fn who_could_not_renew_a_lease_has_time_to_do_so() {
         leases.look().await;
         store.set_away(false);
     };
-    // The store may have been away before, is so once, and again before the time is over.
+    // The store may have been away before. It is away once, and once more before the time is over.
     leases.look().await;
     sleep(PATIENCE).await;
     away(&mut leases).await;
@@ -55,7 +55,7 @@ async fn who_could_not_renew_a_lease_has_time_to_do_so() {
     sleep(PATIENCE / 2).await;
     leases.look().await;
     assert!(!is_known(&store).await);
-    // From then on at once.
+    // From then on expiry is immediate.
     worker(&store).await;
     leases.look().await;
     assert!(!is_known(&store).await);
@@ -66,7 +66,7 @@ async fn a_pause_of_the_reader_costs_no_worker_its_lease() {
     const PERIOD: Duration = Duration::from_millis(500);
     let store = Arc::new(UnsteadyStore::new(64));
     let mut leases = Leases::new(Arc::clone(&store) as _, PERIOD, PATIENCE);
-    // Looks come as they should, until nobody is excused any more.
+    // Looks come in time, until no worker is excused any more.
     let mut ran = Duration::ZERO;
     while ran <= PATIENCE {
         leases.look().await;

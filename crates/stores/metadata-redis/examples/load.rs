@@ -1,10 +1,10 @@
-//! What a fleet's reports cost the server, and how soon a follower knows: workers report the load
-//! of all their instances every two seconds, as one follower reads the feed.
+//! Measures what a fleet's reports cost the server, and how soon a follower sees them. Workers
+//! report the load of all their instances every two seconds, while one follower reads the feed.
 //!
 //! `cargo run --release -p sextant-metadata-redis --example load [SECONDS [INSTANCES]]` prints one
-//! JSON object. The server is one of its own with an append-only file; its share of a core comes
-//! from `/proc/PID/stat`. A delay is counted from before the report is sent until the follower has
-//! taken the event over.
+//! JSON object. The example starts its own server with an append-only file. The server's share of a
+//! core comes from `/proc/PID/stat`. A delay is the time from before the report is sent until the
+//! follower has applied the event.
 
 use std::{
     collections::HashMap,
@@ -27,7 +27,7 @@ type ReportTimes = Arc<Mutex<HashMap<InstanceKey, Instant>>>;
 
 const WORKERS: usize = 20;
 const PERIOD: Duration = Duration::from_secs(2);
-/// Clock ticks in a second of `/proc`, on every Linux of today.
+/// Clock ticks per second in `/proc`, on every present Linux.
 const TICKS_PER_S: f64 = 100.0;
 
 #[tokio::main]
@@ -81,7 +81,7 @@ async fn main() -> Outcome<()> {
     Ok(())
 }
 
-/// One worker process's part: a connection and instances of its own.
+/// The part of one worker process: a connection and its own instances.
 struct Worker {
     store: Arc<RedisStore>,
     id: WorkerId,
@@ -114,7 +114,7 @@ impl Worker {
         Ok(worker)
     }
 
-    /// Reports everything once a period, each worker at its own moment of it.
+    /// Reports everything once in a period, each worker at its own moment of the period.
     async fn report(self, sent: ReportTimes, rounds: u64) -> Outcome<()> {
         let offset = PERIOD * self.index as u32 / WORKERS as u32;
         let start = tokio::time::Instant::now() + offset;
@@ -169,7 +169,7 @@ impl Worker {
     }
 }
 
-/// Keeps a view current until it has taken over `wanted` reports; how old each was, in ms.
+/// Keeps a view current until it has applied `wanted` reports. Returns the age of each, ms.
 async fn follow(store: Arc<RedisStore>, sent: ReportTimes, wanted: usize) -> Outcome<Vec<f64>> {
     let mut view = View::from(store.snapshot().await?);
     let mut delays_ms = Vec::with_capacity(wanted);
@@ -193,7 +193,7 @@ async fn follow(store: Arc<RedisStore>, sent: ReportTimes, wanted: usize) -> Out
 /// Processor time that a process has used, in clock ticks.
 fn ticks(process: u32) -> Outcome<f64> {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat"))?;
-    // The name in parentheses may hold anything; the fields after it are counted.
+    // The name in parentheses may hold any text; the fields after it are counted.
     let fields = stat.rsplit(") ").next().unwrap_or_default();
     let mut fields = fields.split(' ').skip(11);
     let mut next = || fields.next().unwrap_or_default().parse::<f64>();

@@ -1,35 +1,37 @@
-//! How a server is reached and used.
+//! How to reach and use a server.
 
 use std::{fmt, time::Duration};
 
-/// Events kept for followers that lag behind: half a minute of 500 changes a second.
+/// Default number of events that are kept for followers that lag behind: half a minute of 500
+/// changes a second.
 pub const DEFAULT_HISTORY: usize = 16_384;
-/// How long a call may take.
+/// Default of the longest time of a call.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Whose time counts.
+/// Which clock is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Clock {
-    /// The server's: machines whose clocks differ agree on leases. Times given by callers are
-    /// ignored, and times that are answered are the server's.
+    /// The server's clock: machines with different clocks agree on leases. Times given by callers
+    /// are ignored, and times in answers are the server's.
     #[default]
     Server,
-    /// The callers': for tests and simulated time.
+    /// The callers' clocks: for tests and simulated time.
     Caller,
 }
 
-/// How a server is reached and used. `Debug` leaves the URL out: it may hold a password.
+/// How to reach and use a server. `Debug` leaves out the URL, which may hold a password.
 #[derive(Clone)]
 pub struct RedisConfig {
     /// `redis://[user:password@]host:port[/database]`.
     pub url: String,
     /// The fleet's name: several fleets may share one server. Without braces.
     pub prefix: String,
-    /// Whose time counts.
+    /// Which clock is used.
     pub clock: Clock,
-    /// Events kept at least for followers that lag behind; the server may keep a few more.
+    /// Least number of events that are kept for followers that lag behind. The server may keep a
+    /// few more.
     pub history: usize,
-    /// How long a call may take before it ends with an error.
+    /// Time after which a call ends with an error.
     pub timeout: Duration,
 }
 

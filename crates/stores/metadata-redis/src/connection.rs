@@ -1,4 +1,4 @@
-//! One shared connection, whose calls all end in time.
+//! One shared connection, on which every call ends in time.
 
 use std::{future::Future, sync::Arc, time::Duration};
 
@@ -12,15 +12,15 @@ use sextant_metadata::Error;
 
 use crate::{Clock, RedisConfig, scripts::Static};
 
-/// The oldest server whose commands and scripts do what we use.
+/// The oldest major version of the server that has the commands and scripts in use.
 const OLDEST_MAJOR: u32 = 7;
-/// Between two attempts to connect; each further one waits longer, up to the greatest.
+/// Shortest time between two attempts to connect; it grows up to the longest.
 const LEAST_BACK_OFF: Duration = Duration::from_millis(20);
 const GREATEST_BACK_OFF: Duration = Duration::from_millis(250);
-/// Attempts that the calls of one moment wait for together; a later call begins again.
+/// Number of attempts for which concurrent calls wait together. A later call starts again.
 const ATTEMPTS: usize = 3;
 
-/// A connection that is made again when it breaks, cheap to clone.
+/// A connection that is made again when it breaks. Cheap to clone.
 #[derive(Clone)]
 pub struct Connection {
     client: Client,
@@ -28,7 +28,7 @@ pub struct Connection {
     limit: Duration,
     clock: Clock,
     history: usize,
-    /// What all keys begin with.
+    /// The prefix of all keys.
     prefix: Arc<str>,
 }
 
@@ -38,7 +38,7 @@ impl Connection {
         let prefix = prefix(&config.prefix)?;
         let limit = config.timeout;
         let info = config.url.as_str().into_connection_info();
-        // The library's words about a bad address might repeat it.
+        // The library's text about a bad address might repeat the address.
         let info = info.map_err(|_| {
             unavailable("its URL is not of the form `redis://[user:password@]host:port[/database]`")
         })?;
@@ -65,7 +65,7 @@ impl Connection {
         Ok(connection)
     }
 
-    /// How long a call may take.
+    /// Longest time of a call.
     pub fn limit(&self) -> Duration {
         self.limit
     }
@@ -75,12 +75,12 @@ impl Connection {
         format!("{}{name}", self.prefix)
     }
 
-    /// `now_ms`, or nothing where the server's clock counts.
+    /// `now_ms`, or `None` if the server's clock is used.
     pub fn caller_time(&self, now_ms: u64) -> Option<u64> {
         (self.clock == Clock::Caller).then_some(now_ms)
     }
 
-    /// Runs a script over the store's content; `fill` adds its own arguments.
+    /// Runs a script over the store's content. `fill` adds the script's own arguments.
     pub async fn script<T: FromRedisValue>(
         &self,
         script: &'static Static,
@@ -95,7 +95,7 @@ impl Connection {
         self.invoke(&call).await
     }
 
-    /// Runs a script that has arguments of its own only.
+    /// Runs a script that has only its own arguments.
     pub async fn invoke<T: FromRedisValue>(&self, call: &ScriptInvocation<'_>) -> Result<T, Error> {
         let mut manager = self.manager.clone();
         self.within(call.invoke_async(&mut manager)).await
@@ -107,19 +107,19 @@ impl Connection {
         self.within(command.query_async(&mut manager)).await
     }
 
-    /// Runs commands, all at one moment.
+    /// Runs commands as one atomic transaction.
     pub async fn together<T: FromRedisValue>(&self, commands: &Pipeline) -> Result<T, Error> {
         let mut manager = self.manager.clone();
         self.within(commands.query_async(&mut manager)).await
     }
 
-    /// `now_ms` as scripts take it: empty where the server's clock counts.
+    /// `now_ms` as an argument of scripts: empty if the server's clock is used.
     pub fn time_argument(&self, now_ms: u64) -> String {
         let time = self.caller_time(now_ms);
         time.map(|time| time.to_string()).unwrap_or_default()
     }
 
-    /// A connection of its own for calls that wait in the server.
+    /// A separate connection for calls that wait in the server.
     pub async fn another(&self) -> Result<MultiplexedConnection, Error> {
         let options = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(self.limit))
@@ -142,7 +142,7 @@ impl Connection {
 
     async fn check_version(&self) -> Result<(), Error> {
         let about: String = self.command(redis::cmd("INFO").arg("server")).await?;
-        // Valkey says here which Redis it is like.
+        // Valkey states here the version of Redis with which it is compatible.
         let version = about.lines().find_map(|line| {
             let version = line.strip_prefix("redis_version:")?;
             version.split('.').next()?.parse::<u32>().ok()
@@ -156,7 +156,7 @@ impl Connection {
     }
 }
 
-/// The beginning of all keys of a fleet.
+/// The prefix of all keys of a fleet.
 fn prefix(fleet: &str) -> Result<String, Error> {
     if fleet.is_empty() || fleet.contains(['{', '}']) {
         return Err(unavailable(format!(
@@ -166,14 +166,14 @@ fn prefix(fleet: &str) -> Result<String, Error> {
     Ok(format!("{{{fleet}}}:"))
 }
 
-/// The store cannot be used because of `reason`.
+/// The error that the store cannot be used because of `reason`.
 pub fn unavailable(reason: impl Into<String>) -> Error {
     Error::Unavailable {
         reason: reason.into(),
     }
 }
 
-/// What the library says of a failed call; it knows the server's answer, not the password.
+/// The library's text about a failed call. It has the server's answer, not the password.
 pub fn failed(error: &RedisError) -> Error {
     unavailable(format!("Redis: {error}"))
 }

@@ -1,4 +1,4 @@
-//! From the server's answers to records.
+//! Decodes the server's answers into records.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -11,7 +11,9 @@ use sextant_types::{ApplicationId, VariantId, WorkerId};
 
 use crate::connection::unavailable;
 
-/// The fields of an instance, in the order in which scripts read them, without version 0.
+/// The fields of an instance, in the order in which scripts read them; they are `None` if the
+/// instance does not exist. The last one is the end of the worker's lease, or in a snapshot the
+/// instance's name.
 pub type Fields = (
     Option<String>,
     Option<String>,
@@ -21,7 +23,7 @@ pub type Fields = (
     Option<String>,
     Option<String>,
 );
-/// An entry of the feed: its id, then names and values by turns.
+/// An entry of the feed: its id, then alternating names and values.
 pub type Entry = (String, Vec<String>);
 /// A worker: its name, its record, its lease and whether it is marked to leave (`1`).
 pub type WorkerFields = (String, String, u64, Option<String>);
@@ -47,7 +49,7 @@ pub fn document<T: serde::Serialize>(record: &T) -> Result<String, Error> {
     serde_json::to_string(record).map_err(|error| unreadable(&error))
 }
 
-/// An instance from its fields; `None` when it is not there.
+/// An instance from its fields; `None` if it does not exist.
 pub fn instance(
     key: &InstanceKey,
     fields: &Fields,
@@ -71,7 +73,7 @@ pub fn instance(
     }))
 }
 
-/// Everything that a script found at one moment, and the time it was.
+/// The snapshot that a script read at one moment, and the time of that moment.
 pub fn snapshot(content: Content) -> Result<(Snapshot, u64), Error> {
     let (now_ms, cursor, life, variants, instances, workers, leaders, records) = content;
     let variants: Result<Vec<_>, _> = variants.iter().map(|text| parse(text)).collect();
@@ -119,7 +121,7 @@ pub fn event(entry: &Entry) -> Result<Event, Error> {
         }
         "leader_gone" => Event::LeaderGone(name.into()),
         "wanted_changed" => Event::DesiredChanged(Arc::new(desired(text, number(lease)?)?)),
-        // Whoever reads the feed looks for its content where it is.
+        // The reader of the feed gets the content from its own place.
         "demand_changed" => Event::DemandChanged(None),
         other => return Err(unreadable(other)),
     })
@@ -144,19 +146,19 @@ pub fn leader((text, token, lease_until_ms): &(String, u64, u64)) -> Result<Lead
     })
 }
 
-/// What is desired from its content and the token of who wrote it.
+/// The desired state from its content and its writer's token.
 pub fn desired(content: &str, token: u64) -> Result<DesiredState, Error> {
     let desired: DesiredState = parse(content)?;
     Ok(DesiredState { token, ..desired })
 }
 
-/// What is asked for from its content and the token of who wrote it.
+/// The demand from its content and its writer's token.
 pub fn demand(content: &str, token: u64) -> Result<Demand, Error> {
     let demand: Demand = parse(content)?;
     Ok(Demand { token, ..demand })
 }
 
-/// A record of those that a script found; `None` when nobody has written it.
+/// One of the records that a script read; `None` if nobody has written it.
 fn recorded<T>(
     records: &[(Option<String>, Option<u64>)],
     index: usize,

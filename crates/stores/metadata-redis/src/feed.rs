@@ -1,5 +1,5 @@
-//! Following the feed: reading what came after a position, and waiting for it. One reader of a
-//! store watches the feed and wakes all who wait.
+//! Follows the feed: reads what came after a position, and waits for more. One reader of a store
+//! watches the feed and wakes all waiting callers.
 
 use std::time::Duration;
 
@@ -16,15 +16,15 @@ use crate::{
     record, scripts,
 };
 
-/// After a change its followers read; what comes within this time they read with it.
+/// Delay before followers read after a change; they read everything that comes within it at once.
 const GATHER: Duration = Duration::from_millis(3);
-/// Events in one answer: a follower that is far behind must not hold the server up.
+/// Events in one answer: a follower that is far behind must not block the server.
 const PAGE: usize = 1024;
-/// Between two attempts to reach the server; doubled each time up to the greatest.
+/// Shortest time between two attempts to reach the server; doubled each time up to the longest.
 const LEAST_BACK_OFF: Duration = Duration::from_millis(20);
 const GREATEST_BACK_OFF: Duration = Duration::from_millis(500);
 
-/// What followed `cursor`.
+/// The events after `cursor`.
 pub async fn changes(connection: &Connection, cursor: Cursor) -> Result<Changes, Error> {
     let mut changes = Changes {
         events: Vec::new(),
@@ -33,7 +33,7 @@ pub async fn changes(connection: &Connection, cursor: Cursor) -> Result<Changes,
     loop {
         let (head, entries) = match page(connection, changes.cursor).await {
             Ok(page) => page,
-            // What has been read still counts; the next call says what went wrong.
+            // The events read so far still count; the next call returns the error.
             Err(_) if !changes.events.is_empty() => return Ok(changes),
             Err(error) => return Err(error),
         };
@@ -54,12 +54,12 @@ pub async fn changes(connection: &Connection, cursor: Cursor) -> Result<Changes,
     }
 }
 
-/// What the entries say.
+/// Decodes the entries.
 async fn events(connection: &Connection, entries: &[Entry]) -> Result<Vec<Event>, Error> {
     let events: Result<Vec<Event>, Error> = entries.iter().map(decode::event).collect();
     let mut events = events?;
     let is_demand = |event: &Event| matches!(event, Event::DemandChanged(_));
-    // Those before the last one have been replaced.
+    // The demands before the last one have been replaced.
     if let Some(last) = events.iter().rposition(is_demand) {
         let position = decode::position(&entries[last].0)?;
         events[last] = record::demand_at(connection, position).await?;
@@ -67,11 +67,11 @@ async fn events(connection: &Connection, entries: &[Entry]) -> Result<Vec<Event>
     Ok(events)
 }
 
-/// Some of what followed `cursor`, and where the feed ends.
+/// Some of the events after `cursor`, and the end of the feed.
 ///
-/// A cursor counts if it is the feed's end, one of its events, or just before the first of them. One
-/// between two events is of writes that the server has lost. No script: it would turn each event
-/// into its own values and back.
+/// A cursor is valid if it is the feed's end, one of its events, or just before the first of them.
+/// A cursor between two events belongs to writes that the server has lost. This is not a script: a
+/// script would convert each event into its own values and back.
 async fn page(connection: &Connection, cursor: Cursor) -> Result<(Cursor, Vec<Entry>), Error> {
     let feed = connection.key("feed");
     let id = format!("{cursor}-0");
@@ -97,32 +97,32 @@ async fn page(connection: &Connection, cursor: Cursor) -> Result<(Cursor, Vec<En
     Ok((head, entries))
 }
 
-/// What the reader knows of the feed's end.
+/// What the reader knows about the feed's end.
 #[derive(Debug, Clone, PartialEq)]
 enum Head {
-    /// It has just begun.
+    /// The reader has just started.
     Unknown,
-    /// The last event it saw; later ones will wake it.
+    /// The last event that it saw; later ones wake it.
     At(u64),
-    /// The server is away, and why.
+    /// The server is away; the reason.
     Lost(String),
 }
 
-/// The task that watches; it ends with its owner.
+/// The task that watches the feed. It ends with its owner.
 pub struct Reader {
     head: watch::Receiver<Head>,
     task: JoinHandle<()>,
 }
 
 impl Reader {
-    /// Begins to watch.
+    /// Starts to watch.
     pub fn start(connection: &Connection) -> Self {
         let (sender, head) = watch::channel(Head::Unknown);
         let task = tokio::spawn(watch_feed(connection.clone(), sender));
         Self { head, task }
     }
 
-    /// Waits until the feed's end is not `cursor`; an error when the server goes away meanwhile.
+    /// Waits until the feed's end is not `cursor`. Fails if the server goes away meanwhile.
     pub async fn changed(&self, connection: &Connection, cursor: Cursor) -> Result<(), Error> {
         let mut head = self.head.clone();
         let mut asked = false;
@@ -139,7 +139,7 @@ impl Reader {
                     }
                 }
             }
-            // From now on a loss is one that happened while waiting.
+            // A loss from now on happened during the wait.
             asked = true;
             let gone = |_| unavailable("the store was closed");
             head.changed().await.map_err(gone)?;
@@ -153,7 +153,7 @@ impl Drop for Reader {
     }
 }
 
-/// The position of the last event. Begins a life in an empty store.
+/// The position of the last event. In an empty store it begins a life.
 async fn read_head(connection: &Connection) -> Result<u64, Error> {
     connection.script(&scripts::HEAD, 0, |_| {}).await
 }
@@ -179,8 +179,8 @@ async fn watch_feed(connection: Connection, sender: watch::Sender<Head>) {
     }
 }
 
-/// Reads where the feed ends, says so, and waits for more, or a while: a store that was emptied
-/// wakes nobody.
+/// Reads the feed's end, publishes it, and waits for more with a time limit: a store that was
+/// emptied wakes nobody.
 async fn follow(
     connection: &Connection,
     waiting: &mut Option<MultiplexedConnection>,
@@ -197,7 +197,7 @@ async fn follow(
         *known = next;
         differs
     });
-    // The answer must come within the limit of any call.
+    // The answer must come within the longest time of a call.
     let block = connection.limit() / 4;
     let options = StreamReadOptions::default()
         .block(usize::try_from(block.as_millis()).unwrap_or(1).max(1))

@@ -7,8 +7,8 @@ use sextant_metadata::{Error, Rate, RateStore};
 
 use crate::{RedisConfig, connection::Connection, scripts};
 
-/// Rate limits in Redis. With the server's clock a bucket or quota that is as good as new is
-/// deleted by itself.
+/// Rate limits in Redis. With the server's clock, a bucket or quota that equals a new one expires
+/// by itself.
 #[derive(Clone)]
 pub struct RedisRates {
     connection: Connection,

@@ -1,6 +1,6 @@
-//! What leaders write as a whole. Its content is kept without the token, so that a script sees whether
-//! it says the same. The feed has a demand's event without its content, which is read from the one
-//! place where it is: a demand of every second would fill the history.
+//! The records that leaders write as a whole. The content is stored without the token, so that a script can compare
+//! contents. A demand's event in the feed has no content; readers get it from the one place where it is stored.
+//! Otherwise a demand in every second would fill the history.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ struct Record {
     stored: &'static str,
 }
 
-/// Its hash has the name that processes of the version before know.
+/// The name of its hash is the one that processes of the previous version know.
 const DESIRED: Record = Record {
     name: "desired",
     stored: "wanted",
@@ -29,7 +29,7 @@ const DEMAND: Record = Record {
     stored: "demand",
 };
 
-/// Replaces what is desired.
+/// Replaces the desired state.
 pub async fn set_desired(connection: &Connection, desired: DesiredState) -> Result<(), Error> {
     let token = desired.token;
     let content = document(&DesiredState {
@@ -40,7 +40,7 @@ pub async fn set_desired(connection: &Connection, desired: DesiredState) -> Resu
     set(connection, DESIRED, token, [content, event]).await
 }
 
-/// Replaces what is asked for.
+/// Replaces the demand.
 pub async fn set_demand(connection: &Connection, demand: Demand) -> Result<(), Error> {
     let token = demand.token;
     let content = document(&Demand { token: 0, ..demand })?;
@@ -67,7 +67,7 @@ async fn set(
     Ok(())
 }
 
-/// The event at `position`, which is of a demand: with its content unless another has replaced it.
+/// The event at `position`, which is of a demand: with its content, unless another demand has replaced it.
 pub async fn demand_at(connection: &Connection, position: u64) -> Result<Event, Error> {
     let mut read = redis::cmd("HMGET");
     read.arg(connection.key("demand"))

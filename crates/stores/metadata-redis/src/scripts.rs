@@ -1,4 +1,4 @@
-//! What runs inside the server, each script at one moment.
+//! The scripts that run inside the server, each atomically.
 
 use std::sync::LazyLock;
 
@@ -20,17 +20,17 @@ macro_rules! scripts {
 scripts! {
     /// The position of the last event.
     HEAD = ["prelude", "head"];
-    /// Makes a variant known.
+    /// Publishes a variant.
     PUBLISH = ["prelude", "publish"];
-    /// Forgets a variant.
+    /// Retires a variant.
     RETIRE = ["prelude", "retire"];
-    /// What transitions need to know.
+    /// Reads what transitions need.
     READ = ["prelude", "read"];
     /// Compare-and-set of instances.
     WRITE = ["prelude", "write"];
     /// Renews a worker's lease.
     HEARTBEAT = ["prelude", "heartbeat"];
-    /// Says that a worker is to leave.
+    /// Marks a worker to leave.
     MARK_LEAVING = ["prelude", "mark_leaving"];
     /// Removes one worker.
     REMOVE_WORKER = ["prelude", "remove_worker"];
@@ -38,11 +38,11 @@ scripts! {
     EXPIRE = ["prelude", "expire"];
     /// Takes or renews a role.
     CAMPAIGN = ["prelude", "campaign"];
-    /// Gives a role up.
+    /// Gives up a role.
     RESIGN = ["prelude", "resign"];
-    /// Replaces what a leader says as a whole.
+    /// Replaces a leader's record as a whole.
     RECORD = ["prelude", "record"];
-    /// Content at one moment.
+    /// Reads the content at one moment.
     SNAPSHOT = ["prelude", "snapshot"];
     /// Takes from a token bucket.
     TAKE = ["take"];

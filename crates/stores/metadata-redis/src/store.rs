@@ -1,4 +1,4 @@
-//! The contract on Redis.
+//! The contract of a metadata store, on Redis.
 
 use std::{
     fmt,
@@ -21,19 +21,19 @@ use crate::{
     record, scripts, transition,
 };
 
-/// No lease is longer, in ms: numbers in scripts are exact up to 2^53.
+/// Longest lease, ms: numbers in scripts are exact up to 2^53.
 const LONGEST_LEASE_MS: u64 = 1 << 52;
 
-/// Metadata in Redis, shared by all who use the same server and prefix.
+/// Metadata in Redis, shared by all users of the same server and prefix.
 pub struct RedisStore {
     connection: Connection,
-    /// Watches the feed from the first wait on; most writers never wait.
+    /// Watches the feed after the first wait; most writers never wait.
     reader: OnceLock<Reader>,
 }
 
 impl RedisStore {
-    /// Connects. Fails when the server is away, too old, or refuses the user; later losses of the
-    /// connection are mended by themselves.
+    /// Connects. Fails if the server is away or too old, or refuses the user. Later losses of the
+    /// connection are repaired automatically.
     pub async fn connect(config: RedisConfig) -> Result<Arc<Self>, Error> {
         Ok(Arc::new(Self {
             connection: Connection::open(&config).await?,
@@ -41,10 +41,10 @@ impl RedisStore {
         }))
     }
 
-    /// The server's clock, unix ms.
+    /// The time of the server's clock, ms since the Unix epoch.
     ///
     /// # Errors
-    /// When the server does not answer.
+    /// If the server does not answer.
     pub async fn time_ms(&self) -> Result<u64, Error> {
         let told = self.connection.command(&redis::cmd("TIME")).await;
         let (seconds, micros): (u64, u64) = told?;
@@ -56,7 +56,7 @@ impl RedisStore {
         RedisRates::over(self.connection.clone())
     }
 
-    /// Content at one moment; `parts` as the script takes them.
+    /// Content at one moment. `parts` names the parts as the script expects them.
     async fn content(&self, parts: &str, now_ms: u64) -> Result<(Snapshot, u64), Error> {
         let read = self
             .connection
@@ -66,7 +66,8 @@ impl RedisStore {
         decode::snapshot(read.await?)
     }
 
-    /// Runs a script that takes texts and says whether it did anything, or the like.
+    /// Runs a script that takes texts and returns a simple value, such as whether it changed
+    /// anything.
     async fn run<T: FromRedisValue>(
         &self,
         script: &'static scripts::Static,

@@ -11,10 +11,10 @@ use crate::{
     scripts,
 };
 
-/// Instances in one script: it holds the server up for a millisecond or so.
+/// Instances in one script: it blocks the server for about a millisecond.
 const AT_ONCE: usize = 128;
 
-/// Applies one command; begins again as long as others write in between.
+/// Applies one command. Starts again as long as others write in between.
 pub async fn one(
     connection: &Connection,
     transition: &Transition,
@@ -46,7 +46,7 @@ pub async fn many(
     let mut answers = Vec::with_capacity(transitions.len());
     for chunk in transitions.chunks(AT_ONCE) {
         if let Some(Err(Error::Unavailable { reason })) = answers.last() {
-            // Whoever has waited for one chunk in vain need not wait for each.
+            // A caller that has waited for one chunk in vain need not wait for each.
             let reason = reason.clone();
             answers.extend(chunk.iter().map(|_| Err(unavailable(&reason))));
         } else {
@@ -56,7 +56,7 @@ pub async fn many(
     answers
 }
 
-/// The first command of each instance in one round trip, what is left one by one.
+/// Applies the first command of each instance in one round trip, and the rest one by one.
 async fn together(
     connection: &Connection,
     chunk: &[Transition],
@@ -87,24 +87,24 @@ async fn together(
 
 enum Outcome {
     Done(Box<Result<Instance, Error>>),
-    /// Something that it was decided on had changed: nothing was written.
+    /// Something on which the decision rests had changed: nothing was written.
     Raced,
 }
 
-/// A decision and what it was taken on.
+/// A decision, and the values on which it rests.
 struct Decision {
     name: String,
     version: u64,
     lease_until_ms: u64,
-    /// Where the key was free: the version that its first one must exceed.
+    /// If the key is free: the version that the first version of the key must exceed.
     floor: Option<u64>,
-    /// Nothing but the version and the load is new.
+    /// Whether only the version and the load are new.
     is_report: bool,
     next: Instance,
     document: String,
 }
 
-/// One round of reading and writing; an error when the server did not answer.
+/// One round of reading and writing. Fails if the server did not answer.
 async fn attempt(
     connection: &Connection,
     transitions: &[&Transition],
@@ -139,7 +139,7 @@ async fn attempt(
     Ok(outcomes)
 }
 
-/// The instances of these names as they are, with the time and the floor.
+/// The present instances of these names, with the time and the floor.
 async fn read(
     connection: &Connection,
     names: &[String],
@@ -156,7 +156,7 @@ async fn read(
     Ok((clock_ms, floor, found?))
 }
 
-/// One instance as it is.
+/// One instance in its present state.
 pub async fn look(
     connection: &Connection,
     key: &sextant_metadata::InstanceKey,
@@ -207,11 +207,11 @@ fn decide(
     })
 }
 
-/// The arguments of one instance for the script that writes.
+/// Adds the arguments of one instance for the script that writes.
 fn add(call: &mut ScriptInvocation<'_>, decision: &Decision) {
     let floor = decision.floor.map(|floor| floor.to_string());
     let next = &decision.next;
-    // A text cannot fail to become JSON.
+    // The conversion of a text into JSON cannot fail.
     let reason = document(&next.reason).unwrap_or_else(|_| "null".to_owned());
     call.arg(&decision.name)
         .arg(decision.version)
@@ -227,7 +227,7 @@ fn add(call: &mut ScriptInvocation<'_>, decision: &Decision) {
         .arg(&decision.document);
 }
 
-/// The end of the lease of the instance's worker; `None` when the worker is not there.
+/// The end of the lease of the instance's worker; `None` if the worker does not exist.
 fn lease(fields: &Fields) -> Result<Option<u64>, Error> {
     let Some(text) = &fields.6 else {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! The properties that every metadata store has; one function each, over a store that is empty.
+//! The properties that every metadata store has: one function each, over an empty store.
 //!
 //! A backend binds them all with [`bind_metadata_conformance!`](crate::bind_metadata_conformance).
 //! Time is an argument, so no property waits for a clock.
@@ -48,7 +48,7 @@ pub type Store = Arc<dyn MetadataStore>;
 const SECOND: u64 = 1000;
 
 /// Makes one `#[tokio::test]` of each property. The argument is an async expression that gives an
-/// empty store and what must live as long as it, such as its server:
+/// empty store and a value that must live as long as the store, such as its server:
 /// `bind_metadata_conformance!(async { (Arc::new(MyStore::new()) as Store, ()) })`.
 #[macro_export]
 macro_rules! bind_metadata_conformance {
@@ -101,7 +101,7 @@ macro_rules! bind_metadata_conformance {
     };
 }
 
-/// A transition that expects another version changes nothing and is told what is there.
+/// A transition that expects another version changes nothing and returns the present record.
 pub async fn transition_expecting_another_version_conflicts(store: Store) {
     beat(&store, "w", 0).await;
     let loading = step(&store, "v", "w", Some(0), Command::Load).await;
@@ -157,7 +157,7 @@ pub async fn one_of_two_writers_wins(store: Store) {
     }
 }
 
-/// Whatever commands come, the store's answer is that of [`crate::apply`].
+/// For any commands, the store's answer is that of [`crate::apply`].
 pub async fn transitions_are_those_of_the_state_machine(store: Store) {
     beat(&store, "w", 0).await;
     let mut choices = Choices::new(0x5e_47a2);
@@ -199,7 +199,7 @@ pub async fn transitions_are_those_of_the_state_machine(store: Store) {
     }
 }
 
-/// An instance keeps the application it was loaded for while it holds something.
+/// An instance keeps the application for which it was loaded while it holds something.
 pub async fn instance_of_another_application_is_refused(store: Store) {
     beat(&store, "w", 0).await;
     step(&store, "v", "w", None, Command::Load)
@@ -239,7 +239,7 @@ pub async fn instance_that_holds_nothing_goes_to_who_loads_it(store: Store) {
         "{held:?}"
     );
     let unloaded = by("app", Command::Unloaded).await.expect("unloaded");
-    // Nothing but a load takes it over.
+    // Only a load takes it over.
     let early = by("other", Command::Loaded).await;
     assert!(
         matches!(early, Err(Error::OtherApplication { .. })),
@@ -259,7 +259,7 @@ pub async fn instance_that_holds_nothing_goes_to_who_loads_it(store: Store) {
     assert_eq!(all, [active]);
 }
 
-/// Many transitions in one call are what they would be one after the other.
+/// Many transitions in one call have the same results as one after the other.
 pub async fn many_transitions_are_each_on_its_own(store: Store) {
     const INSTANCES: usize = 200;
     beat(&store, "w", 0).await;
@@ -314,7 +314,7 @@ pub async fn many_transitions_are_each_on_its_own(store: Store) {
     assert_eq!(view.snapshot(), store.snapshot().await.expect("snapshot"));
 }
 
-/// A life is that of the content: it does not end while the content is there.
+/// The life is that of the content: it does not end while the content exists.
 pub async fn life_stays_while_the_content_stays(store: Store) {
     let before = store.snapshot().await.expect("snapshot").life;
     beat(&store, "w", 0).await;
@@ -323,7 +323,7 @@ pub async fn life_stays_while_the_content_stays(store: Store) {
     assert_eq!(before, after);
 }
 
-/// Follows the feed from `view`'s cursor and checks that it arrives at the store's content.
+/// Follows the feed from `view`'s cursor and checks that the view reaches the store's content.
 async fn follow(store: &Store, view: &mut View) {
     let changes = store.changes(view.cursor).await.expect("changes");
     view.follow(&changes);
@@ -331,7 +331,7 @@ async fn follow(store: &Store, view: &mut View) {
     assert_eq!(without_renewals(view.snapshot()), without_renewals(content));
 }
 
-/// What the feed says of a snapshot: the leases of leaders are renewed without an event.
+/// A snapshot without what the feed omits: renewals of leaders' leases are no events.
 fn without_renewals(mut snapshot: Snapshot) -> Snapshot {
     for leader in &mut snapshot.leaders {
         leader.lease_until_ms = 0;
@@ -339,7 +339,8 @@ fn without_renewals(mut snapshot: Snapshot) -> Snapshot {
     snapshot
 }
 
-/// Events whose content does not depend on when they were read: a demand has it until the next one.
+/// Events whose content does not depend on the time of reading: the feed has a demand only until
+/// the next one.
 fn lasting(events: impl IntoIterator<Item = Event>) -> Vec<Event> {
     let events = events.into_iter().map(|event| match event {
         Event::DemandChanged(_) => Event::DemandChanged(None),
@@ -348,7 +349,7 @@ fn lasting(events: impl IntoIterator<Item = Event>) -> Vec<Event> {
     events.collect()
 }
 
-/// A write of a random record's random content, under a token that may be too small.
+/// Writes a random record with random content, under a token that may be too small.
 async fn write_record(store: &Store, choices: &mut Choices, now_ms: u64) {
     let (token, content) = (choices.below(1 + now_ms), choices.below(5));
     let written = match choices.maybe() {
@@ -418,7 +419,7 @@ async fn disturb(store: &Store, choices: &mut Choices, now_ms: u64) {
     }
 }
 
-/// The position after which an empty store has said nothing.
+/// The cursor of an empty store.
 async fn head(store: &Store) -> Cursor {
     store.snapshot().await.expect("snapshot").cursor
 }

@@ -1,74 +1,74 @@
-//! What should be loaded, and on how many workers of which types.
+//! The desired state: what should be loaded, and on how many workers of which types.
 
 use serde::{Deserialize, Serialize};
 use sextant_types::{DeviceTypeName, VariantId, WorkerId};
 
 use crate::{Cutback, Decision, MOST_DECISIONS, Pool};
 
-/// What the leading autoscaler wants to be loaded. It says nothing about what is loaded for other
-/// reasons: that may stay as long as its memory is not needed.
+/// What the leading autoscaler wants to be loaded. Other loaded variants may stay as long as their memory is not
+/// needed.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct DesiredState {
     /// The fencing token under which this content was first written.
     pub token: u64,
-    /// Sorted by variant, each once.
+    /// The desired variants, sorted by variant, each once.
     pub variants: Vec<DesiredVariant>,
-    /// What is loaded, not desired and has answered nothing for so long may be unloaded, ms.
+    /// Time without a query after which a loaded variant that is not desired may be unloaded, ms.
     pub idle_unload_ms: u64,
-    /// How many workers there should be of each type, sorted by type, each once.
+    /// The desired number of workers of each type, sorted by type, each once.
     #[serde(default)]
     pub pools: Vec<Pool>,
-    /// Workers that are to leave once what is desired is loaded elsewhere, sorted.
+    /// Workers that are to leave once the desired variants are loaded elsewhere, sorted.
     #[serde(default)]
     pub emptying: Vec<WorkerId>,
-    /// The last changes of all this and why, oldest first; at most [`MOST_DECISIONS`].
+    /// The last changes of the desired state with their reasons, oldest first; at most [`MOST_DECISIONS`].
     #[serde(default)]
     pub decisions: Vec<Decision>,
-    /// Applications of which less is planned for than is asked, sorted.
+    /// Applications for which less is planned than is asked, sorted.
     #[serde(default)]
     pub held_back: Vec<Cutback>,
-    /// The largest batches that plans have, sorted by variant and type, each pair once; no bound for others.
+    /// The largest batches of plans, sorted by variant and type, each pair once. Other pairs have no such bound.
     #[serde(default)]
     pub batches: Vec<PlannedBatch>,
 }
 
-/// How large a batch of several queries may be, of a variant on a type of devices.
+/// The largest batch of several queries, of a variant on a type of device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlannedBatch {
-    /// Which variant.
+    /// The variant.
     pub variant: VariantId,
-    /// On which devices.
+    /// The type of device.
     pub device_type: DeviceTypeName,
-    /// Most rows, at least 1. A query that has more by itself runs alone.
+    /// Largest number of rows, at least 1. A query that has more rows runs alone.
     pub max_rows: u32,
 }
 
-/// A variant that is desired.
+/// A desired variant.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DesiredVariant {
-    /// Which one.
+    /// The variant.
     pub variant: VariantId,
-    /// On how many workers.
+    /// The number of workers on which it is desired.
     pub workers: Count,
-    /// It is not unloaded in favour of another.
+    /// Whether it must not be unloaded in favour of another variant.
     pub pinned: bool,
-    /// Workers that what is asked for needs of it; 0 where it is kept warm before anyone asks.
+    /// Number of workers that the demand needs of it; 0 if it is kept warm before anyone asks.
     #[serde(default)]
     pub needed: u32,
 }
 
-/// On how many workers a variant is desired.
+/// The number of workers on which a variant is desired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Count {
     /// On every worker that can run it.
     Everywhere,
-    /// On so many of those that can run it, or on all of them where there are fewer.
+    /// On this number of the workers that can run it, or on all of them if there are fewer.
     Workers(u32),
 }
 
 impl DesiredState {
-    /// Sorts `variants`; of those named twice the first counts.
+    /// Sorts `variants`. Of variants named twice the first counts.
     pub fn new(token: u64, mut variants: Vec<DesiredVariant>, idle_unload_ms: u64) -> Self {
         variants.sort_by(|a, b| a.variant.cmp(&b.variant));
         variants.dedup_by(|later, first| later.variant == first.variant);
@@ -84,7 +84,7 @@ impl DesiredState {
         }
     }
 
-    /// The same with the largest batches that plans have. Sorts them; of pairs named twice the largest counts.
+    /// Returns the state with the largest batches of plans. Sorts them; of pairs named twice the largest counts.
     pub fn with_batches(self, mut batches: Vec<PlannedBatch>) -> Self {
         batches.sort_by(|a, b| {
             let pairs = (&a.variant, &a.device_type).cmp(&(&b.variant, &b.device_type));
@@ -96,15 +96,15 @@ impl DesiredState {
         Self { batches, ..self }
     }
 
-    /// The same with workers that are to be emptied. Sorts them.
+    /// Returns the state with workers that are to be emptied. Sorts them.
     pub fn with_emptying(self, mut emptying: Vec<WorkerId>) -> Self {
         emptying.sort();
         emptying.dedup();
         Self { emptying, ..self }
     }
 
-    /// The same with how many workers there should be, and the last decisions. Sorts `pools`; of those
-    /// named twice the first counts. Of more decisions than are kept the last count.
+    /// Returns the state with the desired numbers of workers and the last decisions. Sorts `pools`; of types named
+    /// twice the first counts. If there are more decisions than are kept, the last ones count.
     pub fn with_scaling(self, mut pools: Vec<Pool>, mut decisions: Vec<Decision>) -> Self {
         pools.sort_by(|a, b| a.device_type.cmp(&b.device_type));
         pools.dedup_by(|later, first| later.device_type == first.device_type);
@@ -117,7 +117,7 @@ impl DesiredState {
         }
     }
 
-    /// Whether both want the same, whoever wrote it.
+    /// Whether both desire the same. Tokens are ignored.
     pub fn says_the_same(&self, other: &Self) -> bool {
         self.idle_unload_ms == other.idle_unload_ms
             && self.variants == other.variants
@@ -128,13 +128,13 @@ impl DesiredState {
             && self.batches == other.batches
     }
 
-    /// How many workers of a type there should be; `None` where nobody has said it.
+    /// The pool of a type; `None` if no number is stated.
     pub fn pool(&self, device_type: &DeviceTypeName) -> Option<&Pool> {
         let mut pools = self.pools.iter();
         pools.find(|pool| pool.device_type == *device_type)
     }
 
-    /// What is desired of a variant; `None` when it is not desired.
+    /// What is desired of a variant; `None` if it is not desired.
     pub fn of(&self, variant: &VariantId) -> Option<&DesiredVariant> {
         let at = self
             .variants
@@ -142,7 +142,8 @@ impl DesiredState {
         self.variants.get(at.ok()?)
     }
 
-    /// Most rows of a batch of several queries, of a variant on a type of devices; `None` where no plan says it.
+    /// Largest number of rows of a batch of several queries, of a variant on a type of device; `None` if no plan states
+    /// it.
     pub fn planned_rows(&self, variant: &VariantId, device_type: &DeviceTypeName) -> Option<u32> {
         let at = self
             .batches

@@ -1,4 +1,4 @@
-//! What can go wrong in a metadata store.
+//! Errors of a metadata store.
 
 use std::sync::Arc;
 
@@ -6,8 +6,9 @@ use sextant_types::{ApplicationId, Code, ErrorKind, WorkerId};
 
 use crate::{Cursor, Instance, InstanceKey, MOST_DEMAND_ROWS, Rejection};
 
-/// An error of a metadata store. After any of them the store is unchanged, but for
-/// [`Unavailable`](Self::Unavailable), after which the call may have been done or may yet be done.
+/// An error of a metadata store. The store is unchanged after every error except
+/// [`Unavailable`](Self::Unavailable), after which the call may have been done or may still be
+/// done.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The instance is not at the version that the caller expected.
@@ -16,11 +17,11 @@ pub enum Error {
         .current.as_ref().map_or(0, |current| current.version)
     )]
     Conflict {
-        /// Which instance.
+        /// The instance.
         key: InstanceKey,
-        /// The version expected; 0 means that it must not exist.
+        /// The expected version; 0 means that the instance must not exist.
         expected: u64,
-        /// What is there.
+        /// The present record.
         current: Option<Box<Instance>>,
     },
     /// The state machine refused the command.
@@ -29,15 +30,15 @@ pub enum Error {
     /// The instance belongs to another application.
     #[error("instance `{key}` belongs to application `{application}`")]
     OtherApplication {
-        /// Which instance.
+        /// The instance.
         key: InstanceKey,
-        /// The application it belongs to.
+        /// The application to which it belongs.
         application: ApplicationId,
     },
-    /// The worker holds no lease: it never sent a heartbeat, or its lease was expired.
+    /// The worker holds no lease: it never sent a heartbeat, or it was expired.
     #[error("worker `{0}` holds no lease: it must send a heartbeat first")]
     UnknownWorker(WorkerId),
-    /// Another leads: a record was written under a greater token.
+    /// Another process leads: a record was written under a greater token.
     #[error("`{record}` was written under token `{seen}`, `{token}` leads no more")]
     Fenced {
         /// `desired` or `demand`.
@@ -47,13 +48,13 @@ pub enum Error {
         /// The greatest token seen.
         seen: u64,
     },
-    /// A demand of too many rows.
+    /// A demand with too many rows.
     #[error("the demand has `{rows}` rows, at most `{MOST_DEMAND_ROWS}` are kept: add some up")]
     TooManyRows {
-        /// Those of the longer list.
+        /// Number of rows of the longest list.
         rows: usize,
     },
-    /// A demand with a share that is none.
+    /// A demand with a share outside 0 to 1.
     #[error("the idle share of `{device}` is `{share}`: it must be from 0 to 1")]
     IdleShare {
         /// The kind of device.
@@ -61,30 +62,30 @@ pub enum Error {
         /// The refused value.
         share: f64,
     },
-    /// A demand with a cost that is not an amount.
+    /// A demand with a cost that is negative or not finite.
     #[error("a cost is `{amount}`: it must be a finite number from 0 on")]
     Amount {
         /// The refused value.
         amount: f64,
     },
-    /// The feed no longer holds what follows the cursor: take a snapshot.
+    /// The feed no longer holds the events after the cursor: take a snapshot.
     #[error("the change feed begins at `{oldest}`, the cursor is `{cursor}`: take a snapshot")]
     Trimmed {
-        /// The cursor asked for.
+        /// The requested cursor.
         cursor: Cursor,
-        /// The oldest cursor that can be resumed from.
+        /// The oldest cursor from which the feed can be resumed.
         oldest: Cursor,
     },
     /// The store cannot be reached.
     #[error("the metadata store is not available: {reason}")]
     Unavailable {
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }
 
 impl Error {
-    /// What the error means for a caller of the service.
+    /// The kind of the error for a caller of the service.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Conflict { .. }
@@ -98,7 +99,7 @@ impl Error {
         }
     }
 
-    /// The public code, where the error reaches a client at all.
+    /// The public code, if the error reaches a client at all.
     pub fn code(&self) -> Code {
         match self.kind() {
             ErrorKind::Conflict => Code::InUse,

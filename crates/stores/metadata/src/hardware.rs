@@ -6,23 +6,23 @@ use sextant_types::{DeviceType, DeviceTypeName, WorkerId};
 
 use crate::Worker;
 
-/// The types that workers have. Where two announce different facts under one name, the worker that
-/// started first counts for what is paid; for what is scheduled each counts for itself.
+/// The types of the workers' devices. If two workers announce different facts under one name, those
+/// of the worker that started first count for costs. For scheduling, each worker's own facts count.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct DeviceTypes {
     types: BTreeMap<DeviceTypeName, Arc<DeviceType>>,
-    /// What does not fit together; sorted by when the workers started.
+    /// Contradictions between announcements, sorted by when the workers started.
     pub warnings: Vec<HardwareWarning>,
 }
 
-/// Announcements that contradict each other. Nothing stops for them.
+/// Announcements that contradict each other. They stop nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HardwareWarning {
     /// Two workers announce one type with different facts.
     Conflict {
-        /// Which type.
+        /// The type.
         device_type: DeviceTypeName,
-        /// The worker whose announcement does not count.
+        /// The worker whose announcement is ignored.
         worker: WorkerId,
         /// The worker whose announcement counts.
         other: WorkerId,
@@ -31,11 +31,11 @@ pub enum HardwareWarning {
     },
     /// A worker came back with another type.
     Changed {
-        /// Which worker.
+        /// The worker.
         worker: WorkerId,
-        /// The type that it had.
+        /// The former type.
         from: DeviceTypeName,
-        /// The type that it has.
+        /// The present type.
         to: DeviceTypeName,
     },
 }
@@ -103,7 +103,7 @@ impl HardwareWarning {
         }
     }
 
-    /// The worker that it is about.
+    /// The worker that the warning is about.
     pub fn worker(&self) -> &WorkerId {
         match self {
             Self::Conflict { worker, .. } | Self::Changed { worker, .. } => worker,

@@ -1,8 +1,8 @@
-//! The store of a single process: the product's default, no stand-in.
+//! The store for a single process: the product's default, not a stand-in.
 //!
-//! One mutex, held for map operations only, makes every call linearizable. The content is a
-//! [`View`] that is changed by nothing but events, so that followers and the store cannot
-//! disagree: what is emitted is what was applied.
+//! One mutex, held only for operations on maps, makes every call linearizable. The content is a
+//! [`View`] that only events change. So followers and the store cannot disagree: the store applies
+//! exactly what it emits.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -17,7 +17,7 @@ use crate::{
     carry_out,
 };
 
-/// Events kept for followers that lag behind.
+/// Number of events that are kept for followers that lag behind.
 pub const DEFAULT_HISTORY: usize = 4096;
 
 /// Metadata in this process's memory.
@@ -50,7 +50,8 @@ impl InProcessStore {
     }
 
     fn lock(&self) -> MutexGuard<'_, Content> {
-        // Every critical section applies whole events, so a panic elsewhere leaves nothing torn.
+        // Every critical section applies whole events, so a panic elsewhere leaves no event half
+        // applied.
         self.content.lock()
     }
 
@@ -60,7 +61,7 @@ impl InProcessStore {
         let result = change(&mut content);
         let after = content.view.cursor;
         if after != before {
-            // Inside the lock, so that the head never goes backwards.
+            // This is done inside the lock, so that the head never goes backwards.
             self.head.send_replace(after);
         }
         result
@@ -229,7 +230,7 @@ impl MetadataStore for InProcessStore {
 
     async fn changed(&self, cursor: Cursor) -> Result<(), Error> {
         let mut head = self.head.subscribe();
-        // The sender lives as long as `self`, so waiting can only end with the condition.
+        // The sender lives as long as `self`, so the wait ends only when the condition holds.
         let _ = head.wait_for(|head| *head != cursor).await;
         Ok(())
     }
@@ -243,16 +244,16 @@ struct Content {
     /// The latest events; the last one has the cursor of `view`.
     history: VecDeque<Event>,
     capacity: usize,
-    /// Greatest version of any removed instance: a key that comes back starts beyond it, so that
-    /// a version names one record for ever.
+    /// Greatest version of any removed instance. A key that comes back starts beyond it, so that a
+    /// version names only one record for ever.
     version_floor: u64,
-    /// Position of the event that has the demand.
+    /// Cursor of the event that has the demand.
     demand_at: Option<Cursor>,
     desired_fence: Fence,
     demand_fence: Fence,
 }
 
-/// Who may write a record.
+/// The fence of a record: who may write it.
 #[derive(Debug)]
 struct Fence {
     record: &'static str,
@@ -323,7 +324,7 @@ impl Content {
             }
             Some(leader) if leader.lease_until_ms > now_ms => leader.clone(),
             _ => {
-                // Positions of the feed only grow.
+                // Cursors of the feed only grow.
                 let leader = Leader {
                     candidate: candidate.clone(),
                     token: self.view.cursor.0 + 1,
@@ -355,7 +356,7 @@ impl Content {
         Ok(())
     }
 
-    /// Takes the demand out of the history: what replaces it comes.
+    /// Removes the demand from the history, because a new one replaces it.
     fn forget_demand(&mut self) {
         let oldest = self.oldest();
         let index = self.demand_at.and_then(|at| at.0.checked_sub(oldest.0 + 1));
@@ -373,8 +374,8 @@ impl Content {
         }
     }
 
-    /// Removes a worker and its instances; `lapsed_ms` is the time at which its lease was found
-    /// to have ended, `None` when it leaves on its own.
+    /// Removes a worker and its instances. `lapsed_ms` is the time at which its lease was found
+    /// lapsed, `None` if the worker leaves by itself.
     fn remove_worker(&mut self, worker: &WorkerId, lapsed_ms: Option<u64>) {
         let instances = self.view.instances.values();
         let held: Vec<Instance> = instances
@@ -390,7 +391,7 @@ impl Content {
         self.emit(Event::WorkerRemoved(worker.clone()));
     }
 
-    /// The position just before the first event of the history.
+    /// The cursor just before the first event of the history.
     fn oldest(&self) -> Cursor {
         Cursor(self.view.cursor.0 - self.history.len() as u64)
     }

@@ -5,8 +5,8 @@
 //!    ^  failed <-'          (any state that holds a model may fail) ------> failed
 //! ```
 //!
-//! The machine is total: [`apply`] answers each state and command with the next record or with a
-//! reason. Hysteresis (when to report an overload) is the reporter's business, not the machine's.
+//! The machine is total: [`apply`] answers each state and command with the next record or with a reason. Hysteresis
+//! (when to report an overload) is the task of the reporter, not of the machine.
 
 use std::fmt;
 
@@ -15,10 +15,10 @@ use sextant_types::{ApplicationId, VariantId, WorkerId};
 
 use crate::{Error, Transition};
 
-/// Which variant on which worker.
+/// A variant on a worker.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct InstanceKey {
-    /// The variant that is loaded, or to be.
+    /// The variant that is loaded, or is to be loaded.
     pub variant: VariantId,
     /// The worker that holds it.
     pub worker: WorkerId,
@@ -37,23 +37,23 @@ impl fmt::Display for InstanceKey {
     }
 }
 
-/// Where an instance is in its life.
+/// The state of an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum InstanceState {
-    /// Not loaded; nothing is held.
+    /// Not loaded; it holds nothing.
     Inactive,
-    /// Being fetched and loaded.
+    /// It is being fetched and loaded.
     Loading,
-    /// Loaded, with room for more.
+    /// Loaded, with room for more work.
     Active,
-    /// Its worker is full, also of its work: selected after those that are active.
+    /// Its worker has no more room or time. It is selected after active instances.
     Overloaded,
-    /// Not overloaded, yet slower than its profile: selected after those that are active.
+    /// Not overloaded, but slower than its profile. It is selected after active instances.
     Interfered,
-    /// Finishing what it has accepted.
+    /// It finishes the batches that it has accepted.
     Draining,
-    /// Could not be loaded, or broke.
+    /// It could not be loaded, or it broke.
     Failed,
 }
 
@@ -87,7 +87,7 @@ impl InstanceState {
         Self::ALL.into_iter().find(|state| state.as_str() == name)
     }
 
-    /// Whether the model is in memory and runs what it is handed: active, overloaded, interfered.
+    /// Whether the model is in memory and runs batches: active, overloaded, interfered.
     pub fn is_serving(self) -> bool {
         matches!(self, Self::Active | Self::Overloaded | Self::Interfered)
     }
@@ -102,28 +102,28 @@ impl fmt::Display for InstanceState {
 /// The record of one instance.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Instance {
-    /// Which variant on which worker.
+    /// The variant and the worker.
     pub key: InstanceKey,
     /// The application that the variant answers for.
     pub application: ApplicationId,
-    /// Where it is in its life.
+    /// The state.
     pub state: InstanceState,
     /// Grows by one with each transition; never used twice for the same key.
     pub version: u64,
     /// When it entered its state, ms since the Unix epoch.
     pub since_ms: u64,
-    /// When it lapses unless its worker's heartbeat renews it, ms since the Unix epoch. Renewal
-    /// is not a transition: it changes neither the version nor the state.
+    /// When its lease lapses unless its worker's heartbeat renews it, ms since the Unix epoch. Renewal is not a
+    /// transition: it changes neither the version nor the state.
     pub lease_until_ms: u64,
     /// Share of its worker's device time that its online batches take, 0 to 1.
     pub load: f64,
-    /// Why it is in its state, where there is something to say.
+    /// The reason for its state, if there is one.
     pub reason: Option<String>,
 }
 
 impl Instance {
-    /// An instance that was never loaded: what the first command is applied to. `version` is one
-    /// that the key has left behind, 0 for a new key.
+    /// An instance that was never loaded, to which the first command is applied. `version` is one that the key has left
+    /// behind, 0 for a new key.
     pub fn absent(key: InstanceKey, application: ApplicationId, version: u64) -> Self {
         Self {
             key,
@@ -148,22 +148,22 @@ pub enum Command {
     Loaded,
     /// It could not be loaded.
     LoadFailed {
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// Its worker is full, also of its work.
+    /// Its worker has no more room or time.
     Overload,
     /// It is slower than its profile without being overloaded.
     Interfere,
     /// It is back to normal.
     Recover,
-    /// Accept nothing more and finish what it has.
+    /// Accept no more batches and finish the accepted ones.
     Drain,
     /// Its memory is given back.
     Unloaded,
     /// It broke after it was loaded.
     Fail {
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// Its worker let the lease lapse.
@@ -200,9 +200,9 @@ pub enum Rejection {
     /// The state has no such transition.
     #[error("instance `{key}` is {state}: `{command}` does not apply")]
     State {
-        /// Which instance.
+        /// The instance.
         key: InstanceKey,
-        /// The state it is in.
+        /// The present state.
         state: InstanceState,
         /// The refused command.
         command: &'static str,
@@ -210,24 +210,24 @@ pub enum Rejection {
     /// The lease has not lapsed.
     #[error("the lease of instance `{key}` is valid until `{lease_until_ms}` (now `{now_ms}`)")]
     LeaseHeld {
-        /// Which instance.
+        /// The instance.
         key: InstanceKey,
         /// End of the lease, ms since the Unix epoch.
         lease_until_ms: u64,
-        /// The time given, ms since the Unix epoch.
+        /// The given time, ms since the Unix epoch.
         now_ms: u64,
     },
     /// A load that is not a number from 0 to 1.
     #[error("instance `{key}` reports a load of `{load}`: it must be from 0 to 1")]
     Load {
-        /// Which instance.
+        /// The instance.
         key: InstanceKey,
         /// The refused value.
         load: f64,
     },
 }
 
-/// The state machine: the record after `command` at `now_ms`, one version further, or why not.
+/// The state machine: the record after `command` at `now_ms`, with the next version, or the reason for a refusal.
 pub fn apply(current: &Instance, command: &Command, now_ms: u64) -> Result<Instance, Rejection> {
     check(current, command, now_ms)?;
     let state = successor(current.state, command).ok_or_else(|| Rejection::State {
@@ -252,9 +252,9 @@ pub fn apply(current: &Instance, command: &Command, now_ms: u64) -> Result<Insta
     })
 }
 
-/// [`apply`] for the application that a transition names. An instance belongs to the one that it was loaded for, and once
-/// it holds nothing to the one that loads it next: a model that was deleted may be registered for another application, and
-/// its variants have the same names then.
+/// [`apply`] for the application that a transition names. An instance belongs to the application for which it was
+/// loaded. Once it holds nothing, it belongs to the application that loads it next: a deleted model may be registered
+/// for another application, and its variants then have the same names.
 pub fn carry_out(
     current: &Instance,
     transition: &Transition,
@@ -296,8 +296,8 @@ fn check(current: &Instance, command: &Command, now_ms: u64) -> Result<(), Rejec
     }
 }
 
-/// The transition table. Overloaded and interfered may follow each other directly: the monitor
-/// that reports them sees one condition per period.
+/// The transition table. Overloaded and interfered may follow each other directly, because the monitor that reports
+/// them sees one condition per period.
 fn successor(state: InstanceState, command: &Command) -> Option<InstanceState> {
     use InstanceState::{Active, Draining, Failed, Inactive, Interfered, Loading, Overloaded};
     match (command, state) {

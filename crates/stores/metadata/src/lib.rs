@@ -1,12 +1,11 @@
-//! Who runs what: instances and their state machine, worker leases, published variants, what is desired
-//! to be loaded, what is asked for, and the change feed that keeps a dispatcher's index current.
+//! The shared state of a fleet: instances and their state machine, leases of workers, published variants, the desired
+//! state, the demand, and the change feed that keeps a dispatcher's index current.
 //!
-//! Entry points: [`MetadataStore`] (the contract), [`InProcessStore`] (the default), [`apply`]
-//! (the state machine), [`View`] (a replica fed by events), [`conformance`] (the suite that every
-//! store passes).
+//! Entry points: [`MetadataStore`] (the contract), [`InProcessStore`] (the default), [`apply`] (the state machine),
+//! [`View`] (a replica fed by events), [`conformance`] (the suite that every store passes).
 //!
-//! **Invariant:** no decision is taken here and no clock is read: time is an argument, in
-//! milliseconds since the Unix epoch. Nothing on the way of a query waits for this crate.
+//! **Invariant:** this crate takes no decision and reads no clock: time is an argument, in milliseconds since the Unix
+//! epoch. No query waits for this crate.
 
 mod costs;
 mod demand;

@@ -1,6 +1,6 @@
 //! Token buckets and quotas that front ends share.
 //!
-//! A front end takes tokens in blocks, ahead of the requests that spend them, so that no request
+//! A front end takes tokens in blocks, before the requests that spend them arrive. So no request
 //! waits for a store.
 
 use std::collections::HashMap;
@@ -10,30 +10,31 @@ use parking_lot::Mutex;
 
 use crate::Error;
 
-/// A token bucket: how fast it fills and how much it holds.
+/// A token bucket: its rate and its size.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rate {
-    /// Tokens that come in a second, above 0.
+    /// Tokens that come in per second, above 0.
     pub per_s: f64,
-    /// Tokens at most, at least 1. A new bucket is full.
+    /// Largest number of tokens, at least 1. A new bucket is full.
     pub burst: f64,
 }
 
-/// Buckets and counters by name, shared by all who use the store.
+/// Buckets and counters by name, shared by all users of the store.
 ///
-/// Contract: of a bucket no more is ever granted than it held and what came since; of a quota no
+/// Contract: a bucket never grants more than it held and what came in since. A quota never grants
 /// more than its limit in one window. Calls are linearizable. Time is the caller's, unless the
-/// store was told to use a clock of its own; one that goes back fills nothing.
+/// store was told to use a clock of its own; a clock that goes back fills nothing.
 #[async_trait]
 pub trait RateStore: Send + Sync {
-    /// Takes whole tokens from the bucket `name`, at most `most`; possibly none.
+    /// Takes up to `most` whole tokens from the bucket `name`; possibly none.
     async fn take(&self, name: &str, most: u32, rate: Rate, now_ms: u64) -> Result<u32, Error>;
 
-    /// Puts back tokens that were taken and not spent; never above the bucket's burst.
+    /// Gives back tokens that were taken and not spent. The bucket never holds more than its burst.
     async fn give_back(&self, name: &str, tokens: u32, rate: Rate) -> Result<(), Error>;
 
     /// Counts up to `most` units against a quota of `limit` in the window of `window_ms` that
-    /// `now_ms` lies in; windows begin at multiples of their length. Returns how many were granted.
+    /// contains `now_ms`. Windows begin at multiples of their length. Returns the number of granted
+    /// units.
     async fn spend(
         &self,
         name: &str,
@@ -68,7 +69,7 @@ struct Quota {
 }
 
 impl InProcessRates {
-    /// No bucket has been used yet.
+    /// Rates without used buckets.
     pub fn new() -> Self {
         Self::default()
     }

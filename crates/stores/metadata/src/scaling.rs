@@ -1,48 +1,47 @@
-//! How many workers there should be, and why: what the autoscaler says beside which variants should be
-//! loaded.
+//! How many workers there should be, and why: the part of the desired state beside the desired variants.
 
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use sextant_types::{ApplicationId, DeviceType, DeviceTypeName, TargetClass, VariantId};
 
-/// Most decisions that are kept; older ones are forgotten.
+/// Largest number of decisions that are kept; older ones are dropped.
 pub const MOST_DECISIONS: usize = 64;
 
-/// Most rows of a list of a [`Decision`].
+/// Largest number of rows of a list of a [`Decision`].
 pub const MOST_DECISION_ROWS: usize = 8;
 
-/// Workers that are alike, as many as there should be.
+/// A group of like workers and their desired number.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Pool {
-    /// The type of their devices; names the pool.
+    /// The type of their devices. It names the pool.
     pub device_type: DeviceTypeName,
-    /// How many there should be. How many there are, workers say themselves.
+    /// The desired number of workers. The workers themselves report how many there are.
     #[serde(rename = "wanted")] // as processes of the version before write and read it
     pub desired: u32,
-    /// Fewest.
+    /// Least number of workers.
     pub least: u32,
-    /// Most.
+    /// Largest number of workers.
     pub most: u32,
-    /// Who starts and ends them; `None` where nobody does and there are as many as there are.
+    /// The provider that starts and ends them; `None` if no provider does, so that the number does not change.
     #[serde(default)]
     pub provider: Option<Arc<str>>,
     /// What is known of the devices, also while there are none; `None` before one was seen.
     #[serde(default)]
     pub facts: Option<Arc<DeviceType>>,
-    /// What went wrong when the provider was last asked, and what to do.
+    /// The problem when the provider was last called, and what to do about it.
     #[serde(default)]
     pub trouble: Option<Arc<str>>,
 }
 
-/// An application of which less is planned for than is asked.
+/// An application for which less is planned than is asked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cutback {
-    /// Which one.
+    /// The application.
     pub application: ApplicationId,
-    /// By what.
+    /// What limits it.
     pub limit: Limit,
-    /// Why, in a sentence.
+    /// The reason, in a sentence.
     pub reason: Arc<str>,
 }
 
@@ -50,35 +49,35 @@ pub struct Cutback {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Limit {
-    /// Its budget.
+    /// Its own budget.
     Budget,
-    /// The most workers that it may have.
+    /// The largest number of workers that it may have.
     MostWorkers,
-    /// There is not enough for all, and others go first or have their share.
+    /// There is not enough for all applications, and others have precedence or their share.
     Others,
 }
 
-/// A change of what is desired, and why.
+/// A change of the desired state, with its reason.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Decision {
-    /// Grows by one with each, also over a change of who leads.
+    /// Grows by one with each decision, also when another process leads.
     pub number: u64,
     /// When it was made, ms since the Unix epoch.
     pub at_ms: u64,
-    /// Of what.
+    /// What the decision is about.
     pub subject: Subject,
-    /// What was done to it.
+    /// The kind of change.
     pub action: Action,
-    /// How many were desired before.
+    /// The number desired before.
     pub from: u32,
-    /// How many are desired now.
+    /// The number desired now.
     pub to: u32,
-    /// Why, in a sentence.
+    /// The reason, in a sentence.
     pub reason: Arc<str>,
-    /// What it rests on, the largest loads first; at most [`MOST_DECISION_ROWS`].
+    /// The loads on which the decision rests, the largest first; at most [`MOST_DECISION_ROWS`].
     #[serde(default)]
     pub inputs: Vec<Input>,
-    /// What was not done, and why not; at most [`MOST_DECISION_ROWS`].
+    /// What could have been done instead, and why it was not; at most [`MOST_DECISION_ROWS`].
     #[serde(default)]
     pub alternatives: Vec<Alternative>,
 }
@@ -87,13 +86,13 @@ pub struct Decision {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Subject {
-    /// Workers of a type: how many there should be.
+    /// Workers of a type: their desired number.
     Pool(DeviceTypeName),
-    /// A variant: on how many workers it should be loaded.
+    /// A variant: the number of workers on which it should be loaded.
     Variant(VariantId),
 }
 
-/// What a decision does.
+/// The kind of change of a decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
@@ -101,7 +100,7 @@ pub enum Action {
     AddWorkers,
     /// Fewer workers.
     RemoveWorkers,
-    /// More instances of a variant that is desired already.
+    /// More instances of a variant that was desired before.
     Replicate,
     /// A variant that answers more, in place of or beside another one of its application.
     Upgrade,
@@ -113,35 +112,35 @@ pub enum Action {
     Remove,
 }
 
-/// What a decision rests on: queries of an application with like targets.
+/// A load on which a decision rests: queries of an application with targets of one class.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Input {
-    /// For which application.
+    /// The application.
     pub application: ApplicationId,
-    /// What they ask for.
+    /// The class of their targets.
     pub class: TargetClass,
-    /// Rate of the last minute, those included that were refused, 1/s.
+    /// Rate of the last minute, including refused queries, 1/s.
     pub offered_rps: f64,
-    /// Rate that was planned for: what bursts and the forecast add to it, 1/s.
+    /// Planned rate, which adds bursts and the forecast, 1/s.
     pub planned_rps: f64,
 }
 
-/// What was not done.
+/// An alternative that was not chosen.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Alternative {
-    /// What, in words.
+    /// The alternative, in words.
     pub what: Arc<str>,
-    /// What all workers would cost then, US dollars an hour, where it could be done.
+    /// What all workers would cost with it, US dollars an hour, if it is possible.
     #[serde(default)]
     pub cost_per_hour_usd: Option<f64>,
-    /// Why not.
+    /// Why it was not chosen.
     pub why_not: Arc<str>,
 }
 
 // === impl Limit ===
 
 impl Limit {
-    /// As in JSON: `budget`, `most_workers`, `others`.
+    /// The name in JSON: `budget`, `most_workers`, `others`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Budget => "budget",
@@ -154,7 +153,7 @@ impl Limit {
 // === impl Action ===
 
 impl Action {
-    /// As in JSON: `add_workers`, ..
+    /// The name in JSON: `add_workers`, ..
     pub fn name(self) -> &'static str {
         match self {
             Self::AddWorkers => "add_workers",

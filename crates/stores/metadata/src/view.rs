@@ -8,8 +8,8 @@ use crate::{
     Changes, Cursor, Demand, DesiredState, Event, Instance, InstanceKey, Leader, Snapshot, Worker,
 };
 
-/// What a follower of the feed knows. Starts from a [`Snapshot`] and goes on with [`Changes`];
-/// ordered maps, so that iteration never depends on hashing.
+/// What a follower of the feed knows. It starts from a [`Snapshot`] and continues with [`Changes`].
+/// The maps are ordered, so that iteration never depends on hashing.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct View {
     /// Published variants.
@@ -18,27 +18,27 @@ pub struct View {
     pub instances: BTreeMap<InstanceKey, Instance>,
     /// Workers that were not expired.
     pub workers: BTreeMap<WorkerId, Worker>,
-    /// Who plays the roles that only one may play, by role.
+    /// The leaders of roles, by role.
     pub leaders: BTreeMap<Arc<str>, Leader>,
-    /// What should be loaded; `None` before an autoscaler has said it.
+    /// The desired state; `None` before an autoscaler has written it.
     pub desired: Option<Arc<DesiredState>>,
-    /// What is asked for; `None` before a dispatcher has counted.
+    /// The demand; `None` before a dispatcher has written it.
     pub demand: Option<Arc<Demand>>,
-    /// The life of the store that this was read from; see [`Snapshot::life`].
+    /// The life of the store from which this was read; see [`Snapshot::life`].
     pub life: u64,
     /// How far the feed has been followed.
     pub cursor: Cursor,
 }
 
 impl View {
-    /// Whether workers may come by themselves: the autoscaler has pools that it fills.
+    /// Whether workers may appear without an operator: the autoscaler has pools that it fills.
     pub fn has_pools(&self) -> bool {
         let desired = self.desired.iter();
         let mut pools = desired.flat_map(|desired| &desired.pools);
         pools.any(|pool| pool.provider.is_some() && pool.most > 0)
     }
 
-    /// Takes over what followed this view's cursor.
+    /// Applies the events after this view's cursor.
     pub fn follow(&mut self, changes: &Changes) {
         for event in &changes.events {
             self.apply(event);
@@ -46,7 +46,7 @@ impl View {
         self.cursor = changes.cursor;
     }
 
-    /// Takes over one event, leaving the cursor alone.
+    /// Applies one event. Does not change the cursor.
     pub fn apply(&mut self, event: &Event) {
         match event {
             Event::VariantPublished(variant) => {
@@ -75,12 +75,12 @@ impl View {
             }
             Event::DesiredChanged(desired) => self.desired = Some(Arc::clone(desired)),
             Event::DemandChanged(Some(demand)) => self.demand = Some(Arc::clone(demand)),
-            // A later event has it.
+            // A later event has the demand.
             Event::DemandChanged(None) => {}
         }
     }
 
-    /// Everything as a snapshot.
+    /// The whole content as a snapshot.
     pub fn snapshot(&self) -> Snapshot {
         Snapshot {
             variants: self.variants.values().cloned().collect(),

@@ -1,4 +1,4 @@
-//! What the store's values say of themselves.
+//! Methods of the store's values.
 
 use sextant_metadata::{
     Action, AgreementRow, ApplicationDemand, Costs, Count, Cutback, Decision, Demand, DesiredState,

@@ -1,4 +1,4 @@
-//! The SDK's client for a configuration: who we are, where the bucket is, which TLS.
+//! The SDK's client for a configuration: the credentials, the address of the bucket, TLS.
 
 use aws_config::{
     environment::EnvironmentVariableRegionProvider,
@@ -18,11 +18,12 @@ use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
 
 use crate::{Credentials, Error, S3Config, failure};
 
-/// Where S3 servers other than Amazon's believe themselves to be.
+/// The region that S3 servers other than Amazon's use.
 const USUAL_REGION: &str = "us-east-1";
 
-/// A client that tries each request once: trying again is ours, since a broken body must be tried
-/// again as well. For the same reason it has no time limits but that of a connection's making.
+/// A client that tries each request once. This crate retries itself, because it must also retry
+/// after a broken body. For the same reason the client has no time limit except that for
+/// connecting.
 pub(crate) async fn build(config: &S3Config) -> Result<Client, Error> {
     let timeouts = TimeoutConfig::builder().connect_timeout(config.connect_timeout);
     let mut builder = Config::builder()
@@ -41,7 +42,7 @@ pub(crate) async fn build(config: &S3Config) -> Result<Client, Error> {
 
 fn http_client(config: &S3Config) -> SharedHttpClient {
     let endpoint = config.endpoint.as_deref();
-    // Without TLS no certificates of authorities are needed, nor looked for.
+    // Without TLS no certificates of authorities are needed, so none are loaded.
     if endpoint.is_some_and(|endpoint| endpoint.starts_with("http://")) {
         aws_smithy_http_client::Builder::new().build_http()
     } else {
@@ -91,7 +92,8 @@ async fn identify(config: &S3Config, builder: Builder) -> Result<Builder, Error>
     let Some(provider) = found.credentials_provider() else {
         return Err(no_credentials(config, "nothing gives any"));
     };
-    // Asked for at the first request, they would be missed by each attempt again.
+    // If they were requested with the first request, each attempt would fail for want of them
+    // again.
     if let Err(error) = provider.provide_credentials().await {
         return Err(no_credentials(config, &failure::chain("", &error)));
     }
@@ -110,8 +112,8 @@ fn no_credentials(config: &S3Config, cause: &str) -> Error {
     }
 }
 
-/// The region where an endpoint is given and no region: it need not be one of Amazon's machines, so
-/// the service that tells those their region is not asked.
+/// The region if an endpoint and no region is given. The endpoint need not run on Amazon's
+/// machines, so this does not query the service that tells those machines their region.
 async fn region_beside_endpoint(config: &S3Config) -> Option<Region> {
     config.endpoint.as_ref()?;
     if let Some(region) = EnvironmentVariableRegionProvider::new().region().await {

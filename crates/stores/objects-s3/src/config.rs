@@ -1,67 +1,66 @@
-//! What a store is opened with.
+//! The configuration with which a store is opened.
 
 use std::{fmt, path::PathBuf, time::Duration};
 
 use crate::{Error, keys::MAX_PREFIX_BYTES};
 
-/// S3 refuses smaller parts, but for the last one.
+/// S3 refuses smaller parts, except the last one.
 const MIN_PART_BYTES: usize = 5 << 20;
 
-/// A text that shows itself to nobody by accident.
+/// A text that is not shown by accident.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
-/// Who we are to the store.
+/// The credentials for the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Credentials {
-    /// Found where the tools of the platform look: environment variables, the default profile, a web
-    /// identity token, the container's or machine's role; in this order.
+    /// Found where the platform's tools look, in this order: environment variables, the default profile, a web identity
+    /// token, the container's or machine's role.
     Environment,
     /// A named profile of the shared configuration files.
     Profile(String),
-    /// Given.
+    /// Given here.
     Given {
-        /// The access key's name.
+        /// The access key's id.
         access_key: String,
         /// The access key's secret.
         secret_key: Secret,
     },
 }
 
-/// How to reach the bucket and how patient to be.
+/// How to reach the bucket and how long to wait.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct S3Config {
     /// The bucket; it must exist.
     pub bucket: String,
-    /// Begins every key; empty, or a path that ends in `/`.
+    /// The prefix of every key: empty, or a path that ends in `/`.
     pub prefix: String,
-    /// The server's address, `http://` or `https://`; `None` for Amazon's of the region.
+    /// The server's address, `http://` or `https://`; `None` for Amazon's address of the region.
     pub endpoint: Option<String>,
-    /// The region; `None` for the environment's, or `us-east-1` where an endpoint is given.
+    /// The region; `None` for the environment's, or `us-east-1` if an endpoint is given.
     pub region: Option<String>,
-    /// Whether the bucket is named in the path rather than in the host name: what most servers other
-    /// than Amazon's want.
+    /// Whether the bucket is named in the path rather than in the host name. Most servers other than Amazon's require
+    /// this.
     pub path_style: bool,
-    /// Who we are.
+    /// The credentials.
     pub credentials: Credentials,
-    /// Most attempts for each request, at least 1.
+    /// Largest number of attempts for each request, at least 1.
     pub max_attempts: u32,
-    /// The mean pause before the second attempt; it doubles with each further one.
+    /// Mean pause before the second attempt; it doubles with each further one.
     pub backoff: Duration,
     /// The longest pause.
     pub max_backoff: Duration,
-    /// How long a connection may take to be made.
+    /// Longest time to make a connection.
     pub connect_timeout: Duration,
-    /// How long an answer may take to begin, or to go on once begun. A request with a body is given
-    /// a second more for each 128 KiB of it.
+    /// Longest time until an answer begins, and until its next bytes. A request with a body gets a second more for each
+    /// 128 KiB of the body.
     pub timeout: Duration,
-    /// Size of the parts in which what is large is sent, bytes; at least 5 MiB. An object has at most
-    /// 10,000 parts.
+    /// Size of the parts in which large objects are sent, bytes; at least 5 MiB. An object has at most 10,000 parts.
     pub part_bytes: usize,
-    /// Most parts of one object under way at a time; memory use is one part more than this.
+    /// Largest number of concurrent parts of one object. Memory use is one part more than this.
     pub parallel_parts: usize,
-    /// Folder for streamed blobs whose name is not known yet: on disk, not in memory, with room for
-    /// the largest. `None` for the system's temporary folder.
+    /// Folder for streamed blobs whose name is not known yet: on disk, not in memory, with room for the largest blob.
+    /// `None` for the system's temporary folder.
     pub spool: Option<PathBuf>,
 }
 
@@ -87,7 +86,7 @@ impl fmt::Debug for Secret {
 // === impl S3Config ===
 
 impl S3Config {
-    /// A bucket of Amazon's, everything else as it usually is.
+    /// A bucket of Amazon's with the defaults for the rest.
     pub fn new(bucket: impl Into<String>) -> Self {
         Self {
             bucket: bucket.into(),
@@ -126,7 +125,7 @@ impl S3Config {
         }
         if let Some(endpoint) = &self.endpoint {
             let host = endpoint.split_once("://");
-            // The address itself may hold a password: it is not repeated.
+            // The address may hold a password: the error does not repeat it.
             match host {
                 Some(("http" | "https", host)) if host.contains('@') => {
                     return fault(

@@ -1,4 +1,4 @@
-//! What a failed attempt means.
+//! Classifies failed attempts.
 
 use std::{error::Error as StdError, io};
 
@@ -8,22 +8,22 @@ use aws_sdk_s3::{
 };
 use sextant_objects::Error;
 
-/// What can be done about it.
+/// The class of a failure, which decides what can be done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reason {
-    /// The object is not there.
+    /// The object does not exist.
     Missing,
-    /// The range begins behind the object's end.
+    /// The range begins after the object's end.
     Range,
     /// The store or a quota is full.
     Full,
-    /// Passes by itself: throttled, overloaded, away, cut off, damaged on the way.
+    /// It ends by itself: throttled, overloaded, away, cut off, damaged in transit.
     Passing,
-    /// The server failed inside (status 500, or the body of an answer that has begun says so). Passes by
-    /// itself as well; but some servers that keep keys as paths of a file system answer so for a key that
-    /// is the folder of others.
+    /// The server failed internally (status 500, or the body of an answer that has begun says so). This ends by itself
+    /// as well. But some servers that store keys as paths of a file system give this answer for a key that is the
+    /// folder of others.
     Internal,
-    /// Anything else; trying again does not help.
+    /// Anything else; another attempt does not help.
     Lasting,
 }
 
@@ -109,12 +109,12 @@ fn reason(status: u16, code: &str) -> Reason {
         _ if status == 507 || is_about_room.iter().any(|word| code.contains(word)) => Reason::Full,
         (404, _) => Reason::Missing,
         (416, _) => Reason::Range,
-        // Joining parts, S3 answers 200 ahead, and the body says what became of it.
+        // When S3 joins parts, it answers 200 in advance, and the body states the result.
         (500, _) | (200, "InternalError") => Reason::Internal,
         (408 | 425 | 429 | 501..=599, _) => Reason::Passing,
         (
             _,
-            // Damaged or cut on the way to the store, or a clash of two writers.
+            // Damaged or cut on the way to the store, or a conflict of two writers.
             "BadDigest"
             | "IncompleteBody"
             | "RequestTimeout"
@@ -150,7 +150,7 @@ fn causes(error: &aws_sdk_s3::error::ConnectorError) -> String {
     chain(&error.to_string(), error)
 }
 
-/// An error's causes in one line.
+/// An error and its causes, in one line.
 pub(crate) fn chain(head: &str, error: &dyn StdError) -> String {
     let mut text = head.to_owned();
     let mut next = error.source();

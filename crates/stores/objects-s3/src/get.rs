@@ -1,8 +1,8 @@
-//! Reading.
+//! Reads objects.
 //!
-//! A blob's bytes are checked against its name, so a download that was cut goes on where it ended. A
-//! named file may be replaced meanwhile, so it is read again, whole; S3's own checksum is verified where
-//! the object has one for the whole of it, else its length is compared.
+//! A blob's bytes are checked against its name, so an interrupted download continues where it stopped. A named file may
+//! be replaced meanwhile, so the whole file is read again. S3's own checksum is verified if the object has one for its
+//! whole content; otherwise its length is compared.
 
 use std::ops::Range;
 
@@ -18,7 +18,7 @@ use crate::{
     store::{Inner, no_answer},
 };
 
-/// Most room made ahead for an object whose length is said, but not yet seen.
+/// Largest amount of memory reserved for an object from its stated length alone.
 const MAX_AHEAD_BYTES: usize = 1 << 30;
 
 impl Inner {
@@ -35,7 +35,7 @@ impl Inner {
                     if actual == *digest {
                         return Ok(bytes.freeze());
                     }
-                    // Damaged on the way or in the store: the store's damage comes again.
+                    // The bytes were damaged in transit or in the store. If it was in the store, it happens again.
                     bytes.clear();
                     if seen_before.replace(actual) == Some(actual) {
                         let expected = *digest;
@@ -57,14 +57,14 @@ impl Inner {
         }
     }
 
-    /// Appends what `bytes` lacks of an object.
+    /// Appends the bytes of an object that `bytes` lacks.
     async fn continue_blob(&self, key: &str, bytes: &mut BytesMut) -> Result<(), Failure> {
         let mut request = self.client.get_object().bucket(&self.bucket).key(key);
         if !bytes.is_empty() {
             request = request.range(format!("bytes={}-", bytes.len()));
         }
         let answer = match self.within(0, request.send()).await {
-            // Nothing is behind what is here; it may be whole, or not what is stored.
+            // Nothing follows the bytes read so far. They may be the whole blob, or not the stored one.
             Err(failure) if failure.reason == Reason::Range => return Ok(()),
             answer => answer?,
         };
@@ -81,7 +81,7 @@ impl Inner {
             .await
     }
 
-    /// Reads a file whole.
+    /// Reads a whole file.
     pub(crate) async fn get(&self, key: &str, object: &str) -> Result<Bytes, Error> {
         let mut attempts = self.attempts();
         loop {
@@ -114,7 +114,7 @@ impl Inner {
         Ok(bytes.freeze())
     }
 
-    /// Reads what an object has of a range.
+    /// Reads the bytes of an object that exist in a range.
     pub(crate) async fn get_range(
         &self,
         key: &str,
@@ -140,7 +140,7 @@ impl Inner {
     }
 
     async fn range_once(&self, key: &str, range: &Range<u64>) -> Result<Part, Failure> {
-        // S3 knows no empty ranges.
+        // S3 does not support empty ranges.
         if range.start >= range.end {
             return self.at_the_end(key, range.start).await;
         }
@@ -170,7 +170,7 @@ impl Inner {
         Ok(Part::Bytes(bytes.freeze()))
     }
 
-    /// The answer to a range that holds nothing.
+    /// The answer to a range without bytes.
     async fn at_the_end(&self, key: &str, start: u64) -> Result<Part, Failure> {
         match self.head(key).await? {
             None => Err(Failure::new(Reason::Missing, "there is no such object")),
@@ -181,7 +181,7 @@ impl Inner {
         }
     }
 
-    /// Appends a body to `into`; it must have `expected` bytes and keep coming.
+    /// Appends a body to `into`. It must have `expected` bytes and must not stall.
     async fn read(
         &self,
         mut body: Body,
@@ -213,16 +213,16 @@ impl Inner {
     }
 }
 
-/// What there is of a range.
+/// The bytes of a range that exist.
 enum Part {
     Bytes(Bytes),
-    /// It begins behind the end.
+    /// The range begins after the end.
     Beyond {
         size: u64,
     },
 }
 
-/// The bytes that a partial answer holds, and the object's size.
+/// The range of a partial answer, and the object's size.
 fn span(answer: &GetObjectOutput) -> Option<(Range<u64>, u64)> {
     let (range, size) = answer
         .content_range()?
@@ -237,7 +237,7 @@ fn length(content_length: Option<i64>) -> Option<u64> {
     content_length.and_then(|it| u64::try_from(it).ok())
 }
 
-/// Whether the SDK verifies the body: not where the checksum is one of the parts' checksums.
+/// Whether the SDK verifies the body: it does not if the checksum is one over the parts' checksums.
 fn has_whole_checksum(answer: &GetObjectOutput) -> bool {
     let checksums = [
         answer.checksum_crc32(),

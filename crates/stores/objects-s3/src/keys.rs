@@ -3,7 +3,7 @@
 use sextant_objects::ObjectPath;
 use sextant_types::Digest;
 
-/// Longest prefix: with the longest path below S3's 1,024 bytes for a key.
+/// Longest prefix: with the longest path it stays below S3's limit of 1,024 bytes for a key.
 pub(crate) const MAX_PREFIX_BYTES: usize = 256;
 
 /// The layout of the bucket below a prefix.
@@ -19,23 +19,24 @@ impl Keys {
         }
     }
 
-    /// Where the name of the store is.
+    /// The key of the store's name.
     pub(crate) fn identity(&self) -> String {
         format!("{}identity", self.prefix)
     }
 
-    /// The first two digits come twice: some servers keep keys as files in folders.
+    /// The key of a blob. Its first two digits come twice: some servers store keys as files in
+    /// folders.
     pub(crate) fn blob(&self, digest: &Digest) -> String {
         let name = digest.to_string();
         format!("{}{}/{name}", self.blobs(), &name[..2])
     }
 
-    /// What the keys of all blobs begin with.
+    /// The common prefix of the keys of all blobs.
     pub(crate) fn blobs(&self) -> String {
         format!("{}blobs/", self.prefix)
     }
 
-    /// The digest of a listed key; `None` for what no blob of ours can be called.
+    /// The digest of a listed key; `None` if it is not the key of a blob of the store.
     pub(crate) fn digest(&self, key: &str) -> Option<Digest> {
         let (_, name) = key.rsplit_once('/')?;
         let digest = name.parse().ok()?;
@@ -46,12 +47,12 @@ impl Keys {
         self.files(path.as_str())
     }
 
-    /// What the keys of all files begin with whose paths begin with `path_prefix`.
+    /// The common prefix of the keys of all files whose paths begin with `path_prefix`.
     pub(crate) fn files(&self, path_prefix: &str) -> String {
         format!("{}files/{path_prefix}", self.prefix)
     }
 
-    /// The path of a listed key; `None` for what no file of ours can be called.
+    /// The path of a listed key; `None` if it is not the key of a file of the store.
     pub(crate) fn path(&self, key: &str) -> Option<ObjectPath> {
         let path = key.strip_prefix(&self.prefix)?.strip_prefix("files/")?;
         ObjectPath::parse(path).ok()

@@ -1,4 +1,4 @@
-//! Artefacts in an S3 bucket, or in a bucket of any server that speaks S3.
+//! Artefacts in an S3 bucket of Amazon or of any server that speaks S3.
 //!
 //! ```text
 //! <prefix>blobs/ab/abcdef..   content-addressed
@@ -7,14 +7,16 @@
 //!
 //! Entry points: [`S3Store::open`], [`S3Config`].
 //!
-//! Every request is tried again with growing, random pauses when the store is throttled, away or
-//! broke off; a download goes on where it was cut. What is large is sent in parts of which a few are
-//! in memory at a time. Blobs are sent with the SHA-256 they are named after and verified when read.
+//! Every request is retried with growing, random pauses if the store throttles it, is away or
+//! breaks off. A download continues where it was cut. Large objects are sent in parts, of which a
+//! few are in memory at a time. Blobs are sent with the SHA-256 after which they are named, and are
+//! verified when they are read.
 //!
-//! An upload in parts that its process did not live to abort stays in the bucket, unseen but paid
-//! for: give the bucket a lifecycle rule that aborts incomplete uploads after a day.
+//! A multipart upload whose process ended before it could abort the upload stays in the bucket,
+//! invisible but charged: give the bucket a lifecycle rule that aborts incomplete uploads after a
+//! day.
 //!
-//! **Invariant:** whole objects or errors, never wrong bytes; no secret reaches a log or an error.
+//! **Invariant:** whole objects or errors, never wrong bytes. No secret reaches a log or an error.
 
 mod client;
 mod config;
@@ -33,7 +35,7 @@ pub use store::S3Store;
 /// Why a store could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A setting cannot be used as it is.
+    /// A setting is invalid.
     #[error("setting `{setting}` of the artefact store: {problem}")]
     Config {
         /// Its name in [`S3Config`].
@@ -41,20 +43,20 @@ pub enum Error {
         /// What is wrong, and what would be right.
         problem: String,
     },
-    /// The bucket cannot be used: it does not exist, or the credentials do not open it.
+    /// The bucket cannot be used: it does not exist, or the credentials give no access to it.
     #[error("bucket `{bucket}` cannot be used: {problem}")]
     Bucket {
         /// Its name.
         bucket: String,
-        /// What the server said.
+        /// The server's answer.
         problem: String,
     },
-    /// The server cannot be reached, or can do nothing now: another attempt may succeed.
+    /// The server cannot be reached or is overloaded: another attempt may succeed.
     #[error("bucket `{bucket}` cannot be reached: {problem}")]
     Away {
         /// The bucket's name.
         bucket: String,
-        /// What the server said, or why it could not be asked.
+        /// The server's answer, or why there was none.
         problem: String,
     },
 }

@@ -1,4 +1,4 @@
-//! Listing files and blobs.
+//! Lists files and blobs.
 
 use aws_sdk_s3::{operation::list_objects_v2::ListObjectsV2Output, types::Object};
 use sextant_objects::{BlobInfo, BlobPage, ListRequest, ObjectInfo, Page};
@@ -9,7 +9,7 @@ use crate::{
     store::{Inner, millis, size},
 };
 
-/// The most that a page of S3's listing holds.
+/// Largest number of entries of a page of S3's listing.
 const MAX_PAGE: usize = 1000;
 
 impl Inner {
@@ -53,8 +53,8 @@ impl Inner {
         })
     }
 
-    /// Objects behind a key as `read` takes them, up to a limit, and whether there may be more. What is
-    /// not called as one of ours is passed over.
+    /// Objects after a key that `read` accepts, up to a limit, and whether there may be more. Keys without one of the
+    /// store's names are skipped.
     async fn list_as<T>(
         &self,
         prefix: &str,
@@ -99,7 +99,7 @@ impl Inner {
     }
 }
 
-/// Listings may tell the time more exactly than the headers with which it is compared later.
+/// Listings may have a finer time than the headers with which it is compared later.
 fn whole_seconds(ms: u64) -> u64 {
     ms - ms % 1000
 }

@@ -1,4 +1,4 @@
-//! Writing what is small, or of a known name.
+//! Writes objects that are small or whose name is known.
 
 use std::{
     fs::File,
@@ -16,16 +16,16 @@ use tokio::task::spawn_blocking;
 
 use crate::{failure::Failure, store::Inner};
 
-/// How S3 is told what the bytes must hash to.
+/// The checksum with which S3 verifies the bytes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Checksum {
-    /// Their SHA-256, known ahead: the store takes no other bytes.
+    /// Their SHA-256, known in advance: the store accepts no other bytes.
     Sha256(Digest),
     /// A CRC that the SDK computes.
     Crc,
 }
 
-/// Pieces of one file, in order; the file is read as they are asked for.
+/// Size of the pieces in which a spool file is read.
 const SPOOL_PIECE_BYTES: usize = 1 << 20;
 
 impl Inner {
@@ -44,7 +44,8 @@ impl Inner {
         Ok(digest)
     }
 
-    /// The name is known when the last byte is: what does not fit into one part waits on disk.
+    /// The name is known only after the last byte. A blob that does not fit into one part is first
+    /// written to disk.
     pub(crate) async fn put_blob_stream(
         self: &Arc<Self>,
         mut bytes: ByteStream<'_>,
@@ -115,7 +116,7 @@ impl Inner {
         }
     }
 
-    /// Whether it is sent in parts.
+    /// Whether an object of this size is sent in parts.
     fn is_large(&self, bytes: usize) -> bool {
         bytes > self.part_bytes
     }
@@ -125,7 +126,7 @@ impl Inner {
         let written = spawn_blocking(move || {
             let mut spool = match spool {
                 Some(spool) => spool,
-                // Has no name: it vanishes with the process.
+                // The file has no name: it is removed with the process.
                 None => Spool {
                     file: tempfile::tempfile_in(folder)?,
                     hash: Sha256::new(),
@@ -150,7 +151,7 @@ struct Spool {
 }
 
 impl Spool {
-    /// The bytes again, from the first.
+    /// The bytes again, from the start.
     fn read(mut self) -> io::Result<ByteStream<'static>> {
         self.file.seek(SeekFrom::Start(0))?;
         Ok(Box::pin(stream::try_unfold(self.file, |file| async move {
@@ -168,7 +169,7 @@ impl Spool {
     }
 }
 
-/// A fault of this machine's disk.
+/// The error of a fault of this machine's disk.
 fn broken(object: &str, source: io::Error) -> Error {
     let object = object.to_owned();
     match source.kind() {

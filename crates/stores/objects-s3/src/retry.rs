@@ -1,4 +1,4 @@
-//! Trying again.
+//! Retries requests.
 
 use std::{
     hash::{BuildHasher, Hasher, RandomState},
@@ -7,7 +7,7 @@ use std::{
 
 use crate::failure::Failure;
 
-/// How often and after which pauses.
+/// The number of attempts and their pauses.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Policy {
     pub(crate) max_attempts: u32,
@@ -30,8 +30,8 @@ impl Policy {
         }
     }
 
-    /// Half to one and a half times a mean that doubles: many clients that were refused together do
-    /// not come back together.
+    /// Half to one and a half times a mean that doubles, so that many clients that were refused
+    /// together do not return together.
     fn pause(&self, failed: u32, chance: u32) -> Duration {
         let doubled = self.backoff.saturating_mul(1 << (failed - 1).min(16));
         let mean = doubled.min(self.max_backoff);
@@ -41,13 +41,13 @@ impl Policy {
 }
 
 impl Attempts {
-    /// Pauses before another attempt; gives the failure back when there shall be none.
+    /// Pauses before another attempt. Returns the failure if there must be none.
     pub(crate) async fn again(&mut self, failure: Failure) -> Result<(), Failure> {
         self.failed += 1;
         if !failure.passes() || self.failed >= self.policy.max_attempts {
             return Err(failure);
         }
-        // A seed of the process's own, again for each call.
+        // A random seed of the process, different for each call.
         let [chance, ..] = RandomState::new().build_hasher().finish().to_be_bytes();
         let chance = u32::from(chance) << 24;
         let pause = self.policy.pause(self.failed, chance);
@@ -61,7 +61,7 @@ impl Attempts {
         Ok(())
     }
 
-    /// Whether an earlier attempt may have been carried out, though its answer never came.
+    /// Whether an earlier attempt may have been carried out although its answer was lost.
     pub(crate) fn is_repeat(&self) -> bool {
         self.failed > 0
     }

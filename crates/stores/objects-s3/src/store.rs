@@ -1,4 +1,4 @@
-//! The store: what each call of the contract comes to.
+//! The store: the implementation of each call of the contract.
 
 use std::{io, ops::Range, path::PathBuf, sync::Arc, time::Duration};
 
@@ -18,7 +18,7 @@ use crate::{
     retry::{Attempts, Policy},
 };
 
-/// The slowest line that is waited for, bytes/s.
+/// The slowest connection that does not time out, bytes/s.
 const SLOWEST_BYTES_PER_S: u64 = 128 << 10;
 
 /// Artefacts in an S3 bucket. Cheap to clone.
@@ -40,7 +40,7 @@ pub(crate) struct Inner {
 }
 
 impl S3Store {
-    /// Opens a bucket, and looks whether it is there and open to us.
+    /// Opens a bucket, and checks that it exists and gives access.
     pub async fn open(config: S3Config) -> Result<Self, OpenError> {
         config.check()?;
         let client = client::build(&config).await?;
@@ -178,12 +178,12 @@ impl ObjectStore for S3Store {
     }
 }
 
-/// What is known of an object without its bytes.
+/// The properties of an object without its bytes.
 #[derive(Debug)]
 pub(crate) struct ObjectHead {
     pub(crate) size_bytes: u64,
     pub(crate) modified_ms: u64,
-    /// The upload that wrote it, if it came in parts.
+    /// The multipart upload that wrote it, if it was sent in parts.
     pub(crate) upload: Option<String>,
 }
 
@@ -194,7 +194,7 @@ impl Inner {
         self.policy.begin()
     }
 
-    /// One attempt of a request whose body has `body_bytes`, within its time.
+    /// One attempt of a request whose body has `body_bytes`, within its time limit.
     pub(crate) async fn within<T, E>(
         &self,
         body_bytes: usize,
@@ -221,7 +221,7 @@ impl Inner {
         }
     }
 
-    /// Size and time of an object.
+    /// Size and modification time of an object.
     pub(crate) async fn head(&self, key: &str) -> Result<Option<ObjectHead>, Failure> {
         let mut attempts = self.attempts();
         loop {
@@ -247,8 +247,8 @@ impl Inner {
         }
     }
 
-    /// What a failure to read a key means: where the server failed inside, the listing tells whether
-    /// there is such an object at all.
+    /// The class of a failure to read a key. If the server failed internally, the listing shows
+    /// whether the object exists at all.
     pub(crate) async fn judge(&self, failure: Failure, key: &str) -> Failure {
         if failure.reason != Reason::Internal {
             return failure;
@@ -263,10 +263,10 @@ impl Inner {
         }
     }
 
-    /// Removes an object unless it was written after a time.
+    /// Removes an object unless it was written after the given time.
     async fn delete(&self, key: &str, written_by_ms: u64, object: &str) -> Result<bool, Error> {
         let deleted = async {
-            // S3 answers alike whether there was something to delete.
+            // S3 gives the same answer whether or not there was something to delete.
             let found = self.head(key).await?;
             if found.is_none_or(|found| found.modified_ms > written_by_ms) {
                 return Ok(false);

@@ -1,5 +1,5 @@
-//! Writing what is large: in parts, a few of them under way at a time. The object appears when the
-//! upload is completed, and not before; an upload that fails or is dropped is aborted.
+//! Writes large objects in parts, a few of them concurrently. The object appears only when the upload is completed. An
+//! upload that fails or is dropped is aborted.
 
 use std::sync::Arc;
 
@@ -19,14 +19,14 @@ use crate::{
     store::Inner,
 };
 
-/// The object's metadata that names the upload which wrote it: tells whether a completion was carried
-/// out whose answer was lost.
+/// The metadata of an object that names the upload which wrote it. It shows whether a completion whose answer was lost
+/// was carried out.
 pub(crate) const MARK: &str = "sextant-upload";
 
-/// The most that S3 permits.
+/// Largest number of parts that S3 permits.
 const MAX_PARTS: i32 = 10_000;
 
-/// An upload that was begun; aborted when dropped unfinished.
+/// An upload that was begun. It is aborted if it is dropped unfinished.
 struct Upload {
     inner: Arc<Inner>,
     key: String,
@@ -36,7 +36,7 @@ struct Upload {
 }
 
 impl Inner {
-    /// Stores a stream, in one request when it fits into a part. Returns its size in bytes.
+    /// Stores a stream, in one request if it fits into a part. Returns its size in bytes.
     pub(crate) async fn put_stream(
         self: &Arc<Self>,
         key: &str,
@@ -71,9 +71,9 @@ impl Inner {
     }
 }
 
-/// Cuts a stream into parts of one size; the last may be smaller.
+/// Cuts a stream into parts of one size; the last part may be smaller.
 struct Cutter<'a> {
-    /// Asked once more behind a last part that is smaller: not every stream bears that.
+    /// It is polled once more after a smaller last part, which not every stream permits.
     bytes: Fuse<ByteStream<'a>>,
     pending: BytesMut,
     part_bytes: usize,
@@ -128,7 +128,7 @@ impl Upload {
         }
     }
 
-    /// Sends all parts; returns them in order, and the size of the whole.
+    /// Sends all parts. Returns them in order, and the size of the whole.
     async fn send_parts(
         &self,
         first: Bytes,
@@ -171,13 +171,13 @@ impl Upload {
             let request = self.inner.client.complete_multipart_upload();
             let request = request.bucket(&self.inner.bucket).key(&self.key);
             let request = request.upload_id(&self.id).multipart_upload(parts.clone());
-            // Joining many parts takes the store a while.
+            // Joining many parts takes the store some time.
             let patience = self.inner.part_bytes;
             let failure = match self.inner.within(patience, request.send()).await {
                 Ok(_) => break,
                 Err(failure) => failure,
             };
-            // An upload that is gone when it is completed again was completed the first time.
+            // If an upload does not exist when it is completed again, the first completion was carried out.
             if !failure.passes() && attempts.is_repeat() && self.is_stored().await? {
                 break;
             }
@@ -236,7 +236,7 @@ impl Inner {
     }
 }
 
-/// The next part that is through.
+/// The next part that was sent.
 async fn join(
     sending: &mut JoinSet<Result<CompletedPart, Failure>>,
     object: &str,

@@ -1,22 +1,22 @@
-//! A store with a bounded folder of blobs in front of it: what a worker reads models through.
+//! A store with a bounded folder of blobs in front of it. A worker reads models through it.
 //!
 //! ```text
 //! <folder>/lock           held while the cache is open
-//! <folder>/<digest>       a whole blob; its time of change is that of its last use
-//! <folder>/<digest>.part  the beginning of one
-//! <folder>/scratch        of those who use blobs in their files: links that they hold take room beyond the bound
+//! <folder>/<digest>       a whole blob; its modification time is the time of its last use
+//! <folder>/<digest>.part  the beginning of a blob
+//! <folder>/scratch        links of users of blob files; the bytes that they hold are beyond the bound
 //! ```
 //!
-//! - A blob read from the folder is verified like one from the store; a damaged file is removed and
-//!   fetched again. So nothing needs to be synced: what a crash leaves is either right or noticed.
-//! - Room is taken for a blob before its first byte is written, by removing those that were not used
-//!   for longest. What does not fit beside the blobs just being fetched goes past the cache. The
-//!   folder never holds more than its bound.
-//! - A download that broke off, by an error or with its process, goes on where it ended.
-//! - However many ask for a blob at the same time, one fetches it and all get its bytes.
-//! - A fault of the cache's disk costs the cache, never the read.
+//! - A blob read from the folder is verified like one from the store. A damaged file is removed and the blob is fetched
+//!   again. So nothing needs to be synced: what a crash leaves is either right or detected.
+//! - Room for a blob is taken before its first byte is written, by removing the blobs that were used longest ago. A
+//!   blob that does not fit beside the blobs that are being fetched bypasses the cache. The folder never holds more
+//!   than its bound.
+//! - A download that was interrupted, by an error or by the end of its process, continues where it stopped.
+//! - If several callers ask for a blob at the same time, one fetches it and all get its bytes.
+//! - A fault of the cache's disk disables the cache, but never fails the read.
 //!
-//! Blobs are immutable, so one that was deleted from the store elsewhere may still be read here.
+//! Blobs are immutable, so a blob that another process has deleted from the store may still be read here.
 
 use std::{
     ops::Range,
@@ -48,13 +48,13 @@ use shared_reads::SharedReads;
 /// Bytes fetched by one request of the store.
 const PIECE_BYTES: u64 = 8 << 20;
 
-/// Requests of one download under way at a time.
+/// Number of concurrent requests of one download.
 const PIECES_AHEAD: usize = 4;
 
-/// Most memory taken for a blob because of its stated size alone.
+/// Largest amount of memory reserved for a blob from its stated size alone.
 const MAX_AHEAD_BYTES: u64 = 1 << 30;
 
-/// A cache of blobs before another store. Cheap to clone.
+/// A cache of blobs in front of another store. Cheap to clone.
 #[derive(Clone)]
 pub struct CachedStore {
     store: Arc<dyn ObjectStore>,
@@ -64,26 +64,26 @@ pub struct CachedStore {
     counters: Arc<Counters>,
 }
 
-/// What a cache did since it was opened, and what it holds.
+/// The counters of a cache since it was opened, and its size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CacheStats {
     /// Reads answered from the folder.
     pub hits: u64,
-    /// Reads for which the store was asked.
+    /// Reads for which the store was called.
     pub misses: u64,
-    /// Reads answered with the bytes of another read of the same moment.
+    /// Reads answered with the bytes of a concurrent read.
     pub shared: u64,
-    /// Misses that found no room, and went past the cache.
+    /// Misses that found no room and bypassed the cache.
     pub bypassed: u64,
-    /// Misses that went on with an earlier download.
+    /// Misses that continued an earlier download.
     pub resumed: u64,
-    /// Blobs found damaged and fetched again.
+    /// Blobs that were damaged and fetched again.
     pub damaged: u64,
     /// Blobs removed to make room.
     pub evicted: u64,
     /// Bytes fetched from the store.
     pub fetched_bytes: u64,
-    /// Bytes in the folder, what is being fetched included.
+    /// Bytes in the folder, including those being fetched.
     pub used_bytes: u64,
 }
 
@@ -99,10 +99,10 @@ struct Counters {
 }
 
 impl CachedStore {
-    /// Opens or creates a cache of at most `max_bytes` in a folder of its own, and finds what an
-    /// earlier process left there. Blocks the calling thread.
+    /// Opens or creates a cache of at most `max_bytes` in a folder of its own, and takes over what an earlier process
+    /// left there. Blocks the calling thread.
     ///
-    /// Fails when the folder cannot be used, or is used by another process.
+    /// Fails if the folder cannot be used, or if another process uses it.
     pub fn open(
         store: Arc<dyn ObjectStore>,
         folder: impl AsRef<Path>,
@@ -117,7 +117,7 @@ impl CachedStore {
         })
     }
 
-    /// What the cache did and holds.
+    /// The counters and the size of the cache.
     pub fn stats(&self) -> CacheStats {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let counters = &self.counters;
@@ -134,7 +134,7 @@ impl CachedStore {
         }
     }
 
-    /// Runs disk work where it may block; a disk that fails is as if nothing were cached.
+    /// Runs disk work where it may block. A failure of the disk is treated like an empty cache.
     async fn on_disk<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Arc<Disk>) -> T + Send + 'static,
@@ -174,8 +174,7 @@ impl CachedStore {
         }
     }
 
-    /// Fetches what `begun` lacks, into memory and the folder; `None` when the whole is not what its
-    /// name says.
+    /// Fetches what `begun` lacks, into memory and the folder; `None` if the whole does not match its digest.
     async fn fetch(
         &self,
         digest: Digest,
@@ -194,7 +193,7 @@ impl CachedStore {
         while let Some(piece) = pieces.next().await {
             let piece = piece?;
             bytes.extend_from_slice(&piece);
-            // While a write runs, it owns the room: given up in between, the room is still counted.
+            // A running write owns the room. If the fetch is dropped meanwhile, the room is still counted.
             if let Some(taken) = room.take() {
                 let written = self.on_disk(move |_| taken.append(&piece)).await;
                 room = written.flatten();
@@ -222,7 +221,7 @@ impl CachedStore {
         Ok(piece)
     }
 
-    /// The store's own verified read, whose bytes then go into the folder.
+    /// Reads the blob with the store's own verified read, and writes the bytes to the folder.
     async fn fetch_again(&self, digest: Digest) -> Result<Bytes, Error> {
         let bytes = self.fetch_past(&digest).await?;
         let stored = bytes.clone();
@@ -236,10 +235,10 @@ impl CachedStore {
         Ok(bytes)
     }
 
-    /// The file of a blob, fetched into the folder where it is not there; `None` where there is no room, or the store's
-    /// own bytes are wrong.
+    /// The file of a blob, which is fetched into the folder if it is not there; `None` if there is no room, or if the
+    /// store's own bytes are wrong.
     async fn file(&self, digest: Digest) -> Result<Option<PathBuf>, Error> {
-        // Whoever comes second finds what the first has fetched.
+        // A second caller finds what the first one has fetched.
         let _one_at_a_time = self.files.lock().await;
         if let Some(Some(path)) = self.on_disk(move |disk| disk.file(&digest)).await {
             count(&self.counters.hits, 1);
@@ -250,7 +249,7 @@ impl CachedStore {
         let size = size.ok_or_else(|| Error::NotFound {
             object: digest.to_string(),
         })?;
-        // The second time without the beginning that an earlier download may have left.
+        // The second attempt ignores the beginning that an earlier download may have left.
         for _ in 0..2 {
             let Some(room) = self.filled(digest, size).await? else {
                 return Ok(None);
@@ -271,14 +270,14 @@ impl CachedStore {
         Ok(None)
     }
 
-    /// Room with all that the store has of a blob, not verified; `None` where there is none.
+    /// Room with all bytes that the store has of a blob, not verified; `None` if there is no room.
     async fn filled(&self, digest: Digest, size: u64) -> Result<Option<Room>, Error> {
         let room = self.on_disk(move |disk| disk.take_room(&digest, size));
         let Some(room) = room.await.flatten() else {
             count(&self.counters.bypassed, 1);
             return Ok(None);
         };
-        // Not read: it may be more than fits into memory.
+        // The beginning is not read: it may be larger than memory.
         let begun_bytes = room.written();
         count(&self.counters.resumed, u64::from(begun_bytes > 0));
         let mut pieces = stream::iter(cut(begun_bytes..size))
@@ -326,7 +325,7 @@ impl ObjectStore for CachedStore {
             return done;
         }
         let read = self.read(*digest).await;
-        // Who asks from now on reads again.
+        // Callers from now on read again.
         self.reads.close(digest, &shared);
         turn.finish(read)
     }
@@ -396,7 +395,7 @@ fn count(counter: &AtomicU64, by: u64) {
     counter.fetch_add(by, Ordering::Relaxed);
 }
 
-/// The range in pieces of one request each.
+/// Cuts the range into pieces of one request each.
 fn cut(range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
     let end = range.end;
     let starts = range.step_by(PIECE_BYTES as usize);

@@ -1,4 +1,4 @@
-//! The properties that every object store has; one function each, over a store that is empty.
+//! The properties that every object store has: one function each, over an empty store.
 //!
 //! A backend binds them all with [`bind_object_conformance!`](crate::bind_object_conformance).
 
@@ -12,8 +12,8 @@ use crate::{ByteStream, Error, ListRequest, ObjectPath, ObjectStore, digest_of};
 /// A store under test.
 pub type Store = Arc<dyn ObjectStore>;
 
-/// Makes one `#[tokio::test]` of each property. The argument is an async expression that gives
-/// `(store, guard)`: an empty store, and whatever must live as long as it.
+/// Makes one `#[tokio::test]` of each property. The argument is an async expression that gives `(store, guard)`: an
+/// empty store, and a value that must live as long as the store.
 #[macro_export]
 macro_rules! bind_object_conformance {
     ($fresh:expr) => {
@@ -72,7 +72,8 @@ fn assert_not_found<T: std::fmt::Debug>(result: Result<T, Error>) {
     }
 }
 
-/// A store has no name until it is given one, keeps the last that it was given, and lists it among nothing.
+/// A store has no identity until it is given one, keeps the last one that it was given, and does not list it among
+/// objects.
 pub async fn identity_is_kept(store: Store) {
     assert_eq!(store.identity().await.expect("an answer"), None);
     for bits in [7, u128::MAX] {
@@ -86,7 +87,7 @@ pub async fn identity_is_kept(store: Store) {
     assert!(files.objects.is_empty() && blobs.blobs.is_empty());
 }
 
-/// A blob's name is the SHA-256 of its bytes, the empty one's too.
+/// A blob's name is the SHA-256 of its bytes, also for the empty blob.
 pub async fn blob_is_named_by_its_content(store: Store) {
     for bytes in [
         Bytes::new(),
@@ -106,7 +107,7 @@ pub async fn blob_is_named_by_its_content(store: Store) {
     );
 }
 
-/// A blob that has a file on this machine has it beside the scratch folder, and it holds the blob.
+/// A blob that has a file on this machine has it beside the scratch folder, and the file holds the blob.
 pub async fn blob_has_a_file_or_none(store: Store) {
     let bytes = Bytes::from(vec![3; 2 << 20]);
     let digest = store.put_blob(bytes.clone()).await.expect("put");
@@ -123,14 +124,14 @@ pub async fn blob_has_a_file_or_none(store: Store) {
         assert_eq!(std::fs::read(&link).expect("read"), bytes);
         std::fs::remove_file(link).expect("removed");
     }
-    // What is in the scratch folder is no object.
+    // Files in the scratch folder are no objects.
     let listed = store.list(&ListRequest::prefix("")).await.expect("list");
     assert!(listed.objects.is_empty(), "{listed:?}");
     let missing = store.blob_file(&digest_of(b"nobody")).await;
     assert_not_found(missing);
 }
 
-/// Storing the same bytes again, or at the same time, is no error.
+/// Storing the same bytes again, or concurrently, is no error.
 pub async fn blob_put_twice_is_one(store: Store) {
     let bytes = Bytes::from(vec![5; 200_000]);
     let puts: Vec<_> = (0..8)
@@ -147,7 +148,7 @@ pub async fn blob_put_twice_is_one(store: Store) {
     assert_eq!(store.get_blob(&again).await.expect("get"), bytes);
 }
 
-/// A streamed blob is the same as one put at once.
+/// A streamed blob equals one that is put at once.
 pub async fn blob_streams_in(store: Store) {
     let pieces = pieces(50, 70_000);
     let whole = pieces.concat();
@@ -164,7 +165,7 @@ pub async fn blob_streams_in(store: Store) {
     );
 }
 
-/// Pieces of a blob join to the whole, and its size is known ahead.
+/// Pieces of a blob join to the whole, and its size is known in advance.
 pub async fn blob_is_read_in_pieces(store: Store) {
     let whole: Bytes = (0..100_000_u32).flat_map(u32::to_le_bytes).collect();
     let digest = store.put_blob(whole.clone()).await.expect("put");
@@ -182,7 +183,7 @@ pub async fn blob_is_read_in_pieces(store: Store) {
     assert!(wanted, "{beyond:?}");
 }
 
-/// What was never stored is not found, and said so.
+/// An object that was never stored is reported as not found.
 pub async fn missing_blob_is_not_found(store: Store) {
     let digest = digest_of(b"never stored");
     assert!(!store.has_blob(&digest).await.expect("has"));
@@ -203,7 +204,7 @@ pub async fn deleted_blob_is_gone(store: Store) {
     assert_eq!(store.get_blob(&digest).await.expect("get"), bytes);
 }
 
-/// However small the pages are, together they have every blob once, in order, with its size.
+/// With pages of any size, all pages together have every blob once, in order, with its size.
 pub async fn blobs_are_listed_in_pages(store: Store) {
     let page = store.list_blobs(None, 10).await.expect("list");
     assert_eq!((page.blobs, page.next), (vec![], None));
@@ -230,13 +231,13 @@ pub async fn blobs_are_listed_in_pages(store: Store) {
     }
 }
 
-/// A blob that was stored again since is not removed as the old one that it was, however it came.
+/// A blob that was stored again since then is not removed as the old one, however it was stored.
 pub async fn blob_that_was_stored_again_stays(store: Store) {
     let bytes = Bytes::from(vec![3; 70_000]);
     let digest = store.put_blob(bytes.clone()).await.expect("put");
     for streamed in [false, true] {
         let old = stored_ms(&store).await;
-        // Clocks of stores are coarse, some tell seconds alone.
+        // Stores may have coarse clocks; some have only seconds.
         while stored_ms(&store).await == old {
             match streamed {
                 true => {
@@ -261,7 +262,7 @@ async fn stored_ms(store: &Store) -> u64 {
     page.blobs.first().expect("there is a blob").stored_ms
 }
 
-/// A put replaces all that was there, also by something shorter or empty.
+/// A put replaces the whole content, also by something shorter or empty.
 pub async fn file_is_replaced_as_a_whole(store: Store) {
     let name = path("jobs/out.jsonl");
     for bytes in ["a long first content", "short", ""] {
@@ -276,7 +277,7 @@ pub async fn file_is_replaced_as_a_whole(store: Store) {
     }
 }
 
-/// A streamed file is the same as one put at once.
+/// A streamed file equals one that is put at once.
 pub async fn file_streams_in(store: Store) {
     let pieces = pieces(40, 90_000);
     let whole = pieces.concat();
@@ -287,7 +288,7 @@ pub async fn file_streams_in(store: Store) {
     assert_eq!(store.get(&name).await.expect("get"), whole);
 }
 
-/// When the stream fails, what was there before stays.
+/// If the stream fails, the previous content stays.
 pub async fn broken_stream_stores_nothing(store: Store) {
     let broken = || {
         let mut pieces: Vec<_> = pieces(30, 100_000).into_iter().map(Ok).collect();
@@ -306,7 +307,7 @@ pub async fn broken_stream_stores_nothing(store: Store) {
     assert!(matches!(blob, Err(Error::Input { .. })), "{blob:?}");
 }
 
-/// When the caller gives up in the middle of a stream, what was there before stays.
+/// If the caller drops the call in the middle of a stream, the previous content stays.
 pub async fn dropped_stream_stores_nothing(store: Store) {
     use futures::StreamExt;
     let name = path("given/up");
@@ -330,7 +331,7 @@ pub async fn dropped_stream_stores_nothing(store: Store) {
     assert_eq!(listed.objects, []);
 }
 
-/// What was never put is not found, and said so; nor is a folder an object.
+/// A file that was never put is reported as not found. A folder is not an object.
 pub async fn missing_file_is_not_found(store: Store) {
     store.put(&path("a/b"), "x".into()).await.expect("put");
     for name in ["missing", "a", "a/missing", "no/such/folder", "a/b/c"] {
@@ -343,7 +344,7 @@ pub async fn missing_file_is_not_found(store: Store) {
     assert_eq!(store.get(&path("a/b")).await.expect("get"), "x");
 }
 
-/// A range gives what there is of it; only one that begins beyond the end is refused.
+/// A range returns the bytes that exist in it. Only a range that begins beyond the end is refused.
 pub async fn ranges_are_cut_at_the_end(store: Store) {
     let name = path("digits");
     store.put(&name, "0123456789".into()).await.expect("put");
@@ -369,7 +370,7 @@ pub async fn ranges_are_cut_at_the_end(store: Store) {
     assert!(wanted, "{beyond:?}");
 }
 
-/// In the order of their bytes, whatever the order in which they came.
+/// In the order of their bytes. They are written in another order.
 const NAMES: [&str; 9] = [
     "a.b",
     "a/1",
@@ -422,7 +423,7 @@ pub async fn listing_is_sorted_and_complete(store: Store) {
     }
 }
 
-/// However small the pages are, together they are the listing.
+/// With pages of any size, all pages together are the listing.
 pub async fn listing_pages_join_without_gap_or_duplicate(store: Store) {
     put_names(&store).await;
     for limit in 1..=NAMES.len() + 1 {
@@ -459,7 +460,7 @@ pub async fn deleted_file_is_gone(store: Store) {
     assert_eq!(store.get(&gone).await.expect("get"), "again");
 }
 
-/// Readers beside many writers see one writer's whole content, never a mixture.
+/// Readers concurrent with many writers see one writer's whole content, never a mixture.
 pub async fn concurrent_puts_leave_one_whole_file(store: Store) {
     const WRITERS: u8 = 6;
     let name = path("contended");

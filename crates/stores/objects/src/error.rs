@@ -1,4 +1,4 @@
-//! What can go wrong in an object store.
+//! Errors of an object store.
 
 use std::io;
 
@@ -6,8 +6,9 @@ use sextant_types::{Code, Digest, ErrorKind};
 
 use crate::InvalidPath;
 
-/// An error of an object store. After any of them no object was changed; over a network, where an
-/// answer may be lost, after [`Error::Unavailable`] an object was changed as a whole or not at all.
+/// An error of an object store. After an error no object was changed. The exception is
+/// [`Error::Unavailable`] over a network, where an answer may be lost: then an object was changed
+/// as a whole or not at all.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// No such blob or file.
@@ -25,12 +26,12 @@ pub enum Error {
         #[source]
         source: Option<io::Error>,
     },
-    /// A blob's bytes are not those it is named after.
+    /// A blob's bytes do not match its name.
     #[error("blob `{expected}` is corrupt: its bytes hash to `{actual}`")]
     Corrupt {
         /// The name.
         expected: Digest,
-        /// The hash of what is stored.
+        /// The hash of the stored bytes.
         actual: Digest,
     },
     /// A path breaks the naming rule, or is a folder or a link.
@@ -43,7 +44,7 @@ pub enum Error {
         object: String,
         /// Its size, bytes.
         size: u64,
-        /// First byte asked for.
+        /// First requested byte.
         start: u64,
     },
     /// The stream that was to be stored failed; nothing was stored.
@@ -51,20 +52,21 @@ pub enum Error {
     Input {
         /// Path, or `blob`.
         object: String,
-        /// What the stream said.
+        /// The stream's error.
         #[source]
         source: io::Error,
     },
-    /// The store could not be reached, or is overloaded, and stayed so over all attempts.
+    /// The store could not be reached, or was overloaded, in all attempts.
     #[error("the artefact store is not available for `{object}`")]
     Unavailable {
         /// Path or digest.
         object: String,
-        /// What the last attempt met.
+        /// The error of the last attempt.
         #[source]
         source: io::Error,
     },
-    /// A folder of the store was removed while it is in use. It does not come back by itself.
+    /// A folder of the store was removed while the store is in use. It does not come back by
+    /// itself.
     #[error(
         "`{object}` is not to be had: the folder of the artefact store was removed while the service runs; put it back \
          and start the service again"
@@ -73,12 +75,12 @@ pub enum Error {
         /// Path or digest.
         object: String,
     },
-    /// The operating system or the store failed in a way that does not pass by itself.
+    /// The operating system or the store failed in a way that does not end by itself.
     #[error("the artefact store failed on `{object}`")]
     Io {
         /// Path or digest.
         object: String,
-        /// Why.
+        /// The reason.
         #[source]
         source: io::Error,
     },
@@ -97,7 +99,7 @@ impl Error {
         }
     }
 
-    /// What the error means for the caller.
+    /// The kind of the error for the caller.
     pub fn kind(&self) -> ErrorKind {
         self.code().kind()
     }

@@ -5,8 +5,8 @@
 //! bounded cache before another store), [`ObjectPath`], [`conformance`] (the suite that every store
 //! passes).
 //!
-//! **Invariant:** bytes in, bytes out; nothing here knows what a model or a job is. A reader sees
-//! a whole object or none, whatever crashed.
+//! **Invariant:** bytes in, bytes out: nothing here knows what a model or a job is. A reader sees a
+//! whole object or none, whatever crashes.
 
 mod cached;
 mod error;

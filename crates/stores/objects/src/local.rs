@@ -3,19 +3,19 @@
 //! ```text
 //! <root>/identity            the name of the store
 //! <root>/blobs/ab/abcdef..   content-addressed
-//! <root>/files/<path>        named; a folder goes with the last file in it
+//! <root>/files/<path>        named; a folder is removed with the last file in it
 //! <root>/tmp/<uuid>          being written; locked by its writer
-//! <root>/scratch/            of those who use blobs in their files
+//! <root>/scratch/            for users of blob files
 //! ```
 //!
-//! Every path is walked from an open folder, one component at a time and never through a symbolic
-//! link, so no name and no race leads out of the root. A file is written to `tmp`, synced, renamed
-//! into place, and the folder is synced. Temporary files whose writer is gone are removed when the
-//! store is opened; a lock on each tells the difference, so several processes may share a root
-//! (the byte limit then counts only what was there at opening and what this process wrote).
+//! Every path is walked from an open folder, one component at a time and never through a symbolic link. So no name and
+//! no race leads out of the root. A file is written to `tmp`, synced and renamed into place, and then the folder is
+//! synced. When the store is opened, it removes temporary files whose writer is gone. A lock on each file shows whether
+//! its writer lives, so several processes may share a root (the byte limit then counts only what existed at opening and
+//! what this process wrote).
 //!
-//! A folder that is removed while it is open takes nothing and has nothing: every call then fails with
-//! [`Error::Lost`], since what is missing there was not deleted by anybody who asked the store for it.
+//! If a folder of an open store is removed, every call fails with [`Error::Lost`]: objects that are missing there were
+//! not deleted through the store.
 
 use std::{
     fs::{self, DirBuilder, Permissions},
@@ -55,7 +55,7 @@ use budget::Budget;
 use folder::{Fault, Folder};
 use temporary::Temporary;
 
-/// Bytes gathered from a stream before they are handed to a blocking thread.
+/// Bytes that are gathered from a stream before they are passed to a blocking thread.
 const STREAM_CHUNK_BYTES: usize = 1 << 20;
 
 /// Artefacts in a local folder. Cheap to clone.
@@ -66,27 +66,27 @@ pub struct LocalStore {
 
 #[derive(Debug)]
 struct Inner {
-    /// Where it is, as an absolute path.
+    /// The absolute path of the root.
     root: PathBuf,
     blobs: Folder,
     files: Folder,
     temporary: Arc<Folder>,
     budget: Arc<Budget>,
-    /// Whether it was said that there is no room, and nothing has been stored since.
+    /// Whether the log has said that there is no room, and nothing has been stored since.
     is_full: AtomicBool,
-    /// Makes "how large was the old one" and "put the new one there" one step.
+    /// Makes reading the old file's size and putting the new file in place one step.
     commit: Mutex<()>,
 }
 
 impl LocalStore {
-    /// Opens or creates a store under `root`, removes what dead writers left behind and, when
-    /// `max_bytes` is given, counts what is stored. Blocks the calling thread.
+    /// Opens or creates a store under `root` and removes what dead writers left. If `max_bytes` is given, counts what
+    /// is stored. Blocks the calling thread.
     pub fn open(root: impl AsRef<Path>, max_bytes: Option<u64>) -> Result<Self, Error> {
         Self::open_as(root.as_ref(), max_bytes, true)
     }
 
-    /// Opens a store that another process has opened and writes into: what it is writing is left
-    /// alone, and who may use the folder is its concern. Blocks the calling thread.
+    /// Opens a store that another process has opened and writes to. It leaves the files being written alone, and does
+    /// not change who may use the folder. Blocks the calling thread.
     pub fn open_beside(root: impl AsRef<Path>) -> Result<Self, Error> {
         Self::open_as(root.as_ref(), None, false)
     }
@@ -100,7 +100,7 @@ impl LocalStore {
         let temporary = root.create_child("tmp").map_err(failed)?;
         match temporary::sweep(&temporary) {
             Err(fault) if owned => return Err(failed(fault)),
-            // It may be closed to this user.
+            // This user may not have access to the folder.
             Err(fault) => tracing::debug!(?fault, folder = name, "what the dead left stays"),
             Ok(()) => {}
         }
@@ -120,7 +120,7 @@ impl LocalStore {
         })
     }
 
-    /// Bytes stored, what is being written included.
+    /// Bytes stored, including those being written.
     pub fn used_bytes(&self) -> u64 {
         self.inner.budget.used()
     }
@@ -381,7 +381,7 @@ impl ObjectStore for LocalStore {
 // === impl Inner ===
 
 impl Inner {
-    /// Fails when a folder of the store was removed.
+    /// Fails if a folder of the store was removed.
     fn check(&self, object: &str) -> Result<(), Error> {
         for folder in [&self.blobs, &self.files, &*self.temporary] {
             if folder.is_removed().map_err(|it| it.on_write(object))? {
@@ -392,7 +392,7 @@ impl Inner {
         Ok(())
     }
 
-    /// How much is stored, and how much more fits.
+    /// Bytes stored, and bytes that still fit.
     fn room(&self) -> Option<Room> {
         let disk = statvfs(&self.root).ok()?;
         let free = disk.f_bavail.saturating_mul(disk.f_frsize);
@@ -402,7 +402,7 @@ impl Inner {
         })
     }
 
-    /// Says that there is no room, once until something is stored again: whoever writes goes on trying.
+    /// Logs that there is no room, once until something is stored again: writers go on trying.
     fn tell_full(&self, error: &Error) {
         if self.is_full.swap(true, Ordering::Relaxed) {
             return;
@@ -425,7 +425,7 @@ impl Inner {
     }
 }
 
-/// Creates the root for its owner alone; from that of an earlier version others lose what they had.
+/// Creates the root for its owner alone. Removes the access of others to the root of an earlier version.
 fn create_root(root: &Path, owned: bool) -> io::Result<()> {
     const OTHERS: u32 = 0o007;
     DirBuilder::new().recursive(true).mode(0o700).create(root)?;

@@ -12,7 +12,7 @@ pub const MAX_COMPONENT_BYTES: usize = 255;
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectPath(Arc<str>);
 
-/// Why a text is no path of the store.
+/// Why a text is not a path of the store.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("path `{path}` is refused: {reason}")]
 pub struct InvalidPath {
@@ -30,8 +30,8 @@ impl InvalidPath {
 }
 
 impl ObjectPath {
-    /// Refuses what is empty, absolute or too long, has empty, `.` or `..` components, control
-    /// characters or backslashes.
+    /// Refuses a path that is empty, absolute or too long, or that has empty, `.` or `..`
+    /// components, control characters or backslashes.
     pub fn parse(path: &str) -> Result<Self, InvalidPath> {
         match fault(path) {
             None => Ok(Self(path.into())),

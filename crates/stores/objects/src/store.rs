@@ -15,7 +15,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::{Error, ObjectPath};
 
-/// Bytes that arrive piece by piece: an upload.
+/// Bytes that arrive in pieces: an upload.
 pub type ByteStream<'a> = Pin<Box<dyn Stream<Item = io::Result<Bytes>> + Send + 'a>>;
 
 /// A stored file as listed.
@@ -29,10 +29,10 @@ pub struct ObjectInfo {
     pub modified_ms: u64,
 }
 
-/// How much is stored, and how much more fits.
+/// Bytes stored, and bytes that still fit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Room {
-    /// Bytes stored, what is being written included.
+    /// Bytes stored, including those being written.
     pub stored_bytes: u64,
     /// Bytes that fit until the disk or the limit is full.
     pub free_bytes: u64,
@@ -43,9 +43,9 @@ pub struct Room {
 pub struct ListRequest {
     /// Only paths that begin with this text; empty for all.
     pub prefix: String,
-    /// Only paths behind this one: the end of the page before.
+    /// Only paths after this one: the end of the previous page.
     pub after: Option<ObjectPath>,
-    /// Most objects in the answer, at least 1.
+    /// Largest number of objects in the answer, at least 1.
     pub limit: usize,
 }
 
@@ -63,9 +63,9 @@ impl ListRequest {
 /// One page of a listing.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Page {
-    /// In the order of their paths' bytes.
+    /// The objects, in the order of their paths' bytes.
     pub objects: Vec<ObjectInfo>,
-    /// Where the next page begins, if there is more: [`ListRequest::after`].
+    /// The path after which the next page begins ([`ListRequest::after`]), if there is one.
     pub next: Option<ObjectPath>,
 }
 
@@ -76,17 +76,17 @@ pub struct BlobInfo {
     pub digest: Digest,
     /// Its size, bytes.
     pub size_bytes: u64,
-    /// When its bytes were last stored, ms since the Unix epoch, by the store's clock, which may count
-    /// in whole seconds.
+    /// When its bytes were last stored, ms since the Unix epoch, by the store's clock, which may have a resolution of a
+    /// second.
     pub stored_ms: u64,
 }
 
 /// One page of a listing of blobs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct BlobPage {
-    /// In the order of their digests.
+    /// The blobs, in the order of their digests.
     pub blobs: Vec<BlobInfo>,
-    /// Behind which blob the next page begins, if there is more.
+    /// The blob after which the next page begins, if there is one.
     pub next: Option<Digest>,
 }
 
@@ -99,12 +99,12 @@ pub struct PutBlob {
     pub size_bytes: u64,
 }
 
-/// SHA-256 of bytes in memory: the name they have as a blob.
+/// SHA-256 of bytes in memory: their name as a blob.
 pub fn digest_of(bytes: &[u8]) -> Digest {
     Digest::from_bytes(Sha256::digest(bytes).into())
 }
 
-/// The same of what is left to read.
+/// The same of all bytes that a reader still has.
 pub(crate) fn digest_of_all(bytes: &mut impl Read) -> io::Result<Digest> {
     let mut hash = Sha256::new();
     let mut piece = vec![0; 1 << 20];
@@ -116,61 +116,60 @@ pub(crate) fn digest_of_all(bytes: &mut impl Read) -> io::Result<Digest> {
     }
 }
 
-/// Where artefacts live.
+/// The store of artefacts.
 ///
 /// Contract, for every backend:
-/// - **Whole or not at all.** A reader, also one after a crash, sees an object as one `put` wrote
-///   it. A call that returned has been made durable. Of concurrent puts to one path the last to
-///   finish stands.
-/// - **Blobs are named by content.** Storing the same bytes again is no error, heals a blob that was
-///   damaged and makes it as young as a new one; reading verifies, and answers damage with
-///   [`Error::Corrupt`], never with wrong bytes.
-/// - **Not found** is [`Error::NotFound`] for reads, `None` for `stat` and `stat_blob`, `false` for
-///   deletes and `has_blob`. Of two deletes at the same moment both may answer `true`.
-/// - **Full** is [`Error::StorageFull`], and leaves nothing behind that takes up room.
-/// - A path is used as an object or as the folder of others, not both; a backend may refuse the
-///   latter of the two with [`Error::InvalidPath`].
-/// - **Cancellation.** A dropped call is done or not done, never half.
+/// - **Whole or not at all.** A reader, also after a crash, sees an object as one `put` wrote it. When a call has
+///   returned, its effect is durable. Of concurrent puts to one path the last to finish stays.
+/// - **Blobs are named by content.** Storing the same bytes again is no error, repairs a damaged blob and updates the
+///   time of storing. Reading verifies the bytes, and reports damage with [`Error::Corrupt`], never returning wrong
+///   bytes.
+/// - **Not found** is [`Error::NotFound`] for reads, `None` for `stat` and `stat_blob`, `false` for deletes and
+///   `has_blob`. Of two concurrent deletes both may answer `true`.
+/// - **Full** is [`Error::StorageFull`], and leaves nothing that takes up room.
+/// - A path is used as an object or as the folder of others, not both. A backend may refuse the second use with
+///   [`Error::InvalidPath`].
+/// - **Cancellation.** A dropped call is done or not done, never half done.
 #[async_trait]
 pub trait ObjectStore: Send + Sync {
-    /// How much is stored, and how much more fits; `None` where the store does not know without looking at all of it.
+    /// Bytes stored, and bytes that still fit; `None` if the store would have to look at all objects to know.
     fn room(&self) -> Option<Room> {
         None
     }
 
-    /// The name by which the registry beside it knows the store again; `None` where it has none yet.
+    /// The name by which the registry recognises the store; `None` if it has none yet.
     async fn identity(&self) -> Result<Option<StoreId>, Error>;
 
-    /// Gives the store another name. It takes no room that is counted.
+    /// Replaces the name of the store. The name takes no counted room.
     async fn set_identity(&self, identity: StoreId) -> Result<(), Error>;
 
     /// Stores bytes under their hash.
     async fn put_blob(&self, bytes: Bytes) -> Result<Digest, Error>;
 
-    /// Stores bytes under their hash as they arrive; memory use does not grow with their size.
+    /// Stores bytes under their hash as they arrive. Memory use does not grow with their size.
     async fn put_blob_stream(&self, bytes: ByteStream<'_>) -> Result<PutBlob, Error>;
 
     /// Reads and verifies a blob.
     async fn get_blob(&self, digest: &Digest) -> Result<Bytes, Error>;
 
-    /// Reads part of a blob, **unverified**: only the whole tells whether the bytes are right. The
-    /// range is treated as in [`ObjectStore::get_range`].
+    /// Reads part of a blob, **unverified**: only the whole blob can be verified. The range is treated as in
+    /// [`ObjectStore::get_range`].
     async fn get_blob_range(&self, digest: &Digest, range: Range<u64>) -> Result<Bytes, Error>;
 
-    /// The file in which a blob lies on this machine, verified, for those who map it in place of reading it; `None`
-    /// where this store has none. It may be deleted at any time: whoever needs it longer makes a hard link in
+    /// The verified file of a blob on this machine, for callers that map it instead of reading it; `None` if this store
+    /// has no files. It may be deleted at any time: a caller that needs it longer makes a hard link in
     /// [`ObjectStore::scratch`].
     async fn blob_file(&self, digest: &Digest) -> Result<Option<PathBuf>, Error> {
         let _ = digest;
         Ok(None)
     }
 
-    /// A folder on the same file system as those files, which may not be there yet.
+    /// A folder on the same file system as the files of blobs. It may not exist yet.
     fn scratch(&self) -> Option<PathBuf> {
         None
     }
 
-    /// A blob's size in bytes; `None` when it is not stored. Its content is not verified.
+    /// A blob's size in bytes; `None` if it is not stored. Its content is not verified.
     async fn stat_blob(&self, digest: &Digest) -> Result<Option<u64>, Error>;
 
     /// Whether a blob is stored; its content is not verified.
@@ -178,13 +177,12 @@ pub trait ObjectStore: Send + Sync {
         Ok(self.stat_blob(digest).await?.is_some())
     }
 
-    /// Blobs behind `after`, at least one of `limit` where there are more.
+    /// Up to `limit` blobs after `after`; at least one if there are more.
     async fn list_blobs(&self, after: Option<&Digest>, limit: usize) -> Result<BlobPage, Error>;
 
-    /// Removes a blob unless it was stored again after `stored_by_ms`, a time that
-    /// [`list_blobs`](Self::list_blobs) has told. Returns whether it did. Where others than this
-    /// process write, one that is stored at this very moment, or was in the same tick of the store's
-    /// clock, may be removed all the same.
+    /// Removes a blob unless it was stored again after `stored_by_ms`, a time from [`list_blobs`](Self::list_blobs).
+    /// Returns whether it did. If other processes write as well, a blob may be removed all the same if it is stored at
+    /// this very moment, or was stored in the same tick of the store's clock.
     async fn delete_blob_stored_by(
         &self,
         digest: &Digest,
@@ -196,7 +194,7 @@ pub trait ObjectStore: Send + Sync {
         self.delete_blob_stored_by(digest, u64::MAX).await
     }
 
-    /// Writes a file, replacing what it held.
+    /// Writes a file and replaces its previous content.
     async fn put(&self, path: &ObjectPath, bytes: Bytes) -> Result<(), Error>;
 
     /// Writes a file as its bytes arrive and returns its size in bytes.
@@ -205,11 +203,11 @@ pub trait ObjectStore: Send + Sync {
     /// Reads a file.
     async fn get(&self, path: &ObjectPath) -> Result<Bytes, Error>;
 
-    /// Reads part of a file. The range's end may lie beyond the file's: the rest is returned. A
-    /// start beyond the end is [`Error::Range`].
+    /// Reads part of a file. The range's end may lie beyond the file's end: the existing bytes are returned. A start
+    /// beyond the end is [`Error::Range`].
     async fn get_range(&self, path: &ObjectPath, range: Range<u64>) -> Result<Bytes, Error>;
 
-    /// Size and time of a file; `None` when it does not exist.
+    /// Size and modification time of a file; `None` if it does not exist.
     async fn stat(&self, path: &ObjectPath) -> Result<Option<ObjectInfo>, Error>;
 
     /// Files under a prefix, sorted, page by page.

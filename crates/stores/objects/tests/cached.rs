@@ -1,4 +1,4 @@
-//! The cache before another store, here one in a local folder.
+//! The cache in front of another store, here in a local folder.
 
 use std::{
     fs,
@@ -76,7 +76,7 @@ async fn a_blob_is_fetched_once_and_then_read_from_the_folder() {
     let stats = cache.stats();
     assert_eq!((stats.hits, stats.misses), (2, 1));
     assert_eq!((stats.fetched_bytes, stats.used_bytes), (100_000, 100_000));
-    // Also without the store.
+    // This works also without the store.
     bench.store.delete_blob(&digest).await.unwrap();
     assert_eq!(cache.get_blob(&digest).await.unwrap(), content(1, 100_000));
     cache.delete_blob(&digest).await.unwrap();
@@ -147,12 +147,12 @@ async fn a_file_is_fetched_once_and_again_where_it_is_damaged() {
         assert_eq!(fs::read(file().await).unwrap(), whole);
     }
     assert_eq!(cache.get_blob(&digest).await.unwrap(), whole);
-    // What is larger than the cache has no file.
+    // A blob larger than the cache has no file.
     let larger = bench.blob(7, 2 << 20).await;
     assert_eq!(cache.blob_file(&larger).await.unwrap(), None);
     let gone = cache.blob_file(&bench.blob(8, 10).await).await;
     assert!(gone.unwrap().is_some());
-    // Neither has what is damaged where it is stored: reading it says so.
+    // A blob that is damaged in the store has no file either; reading it reports the damage.
     let shard = bench.folder.path().join("store/blobs");
     let other = bench.blob(6, 1000).await;
     let name = other.to_string();
@@ -239,7 +239,7 @@ async fn what_was_not_used_for_longest_goes_also_after_a_restart() {
     assert_eq!(cache.stats().evicted, 2);
     assert_eq!(folder_bytes(&bench.cache()), 250_000);
     drop(cache);
-    // A smaller bound holds from the beginning.
+    // A smaller bound holds from the start.
     let cache = bench.open(200_000);
     assert_eq!(cache.stats().used_bytes, 150_000);
     assert_eq!(folder_bytes(&bench.cache()), 150_000);

@@ -13,32 +13,31 @@ use crate::{
     sql,
 };
 
-/// An application: what its models are scored by and what its queries ask for by default.
+/// An application: the metric of its models and the defaults of its queries.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Application {
     /// Its name.
     pub id: ApplicationId,
-    /// How accuracy is measured.
+    /// The metric by which accuracy is measured.
     pub metric: Metric,
-    /// For people.
+    /// A description for people.
     pub description: String,
     /// Targets of queries that state none.
     pub default_targets: Targets,
     /// Inputs and outputs that all its models share; `None` until the first model fixes them.
     pub signature: Option<Signature>,
-    /// What it may use of the fleet.
+    /// The resources of the fleet that it may use.
     pub resources: Resources,
-    /// Targets by name, which queries may ask for instead of stating their own.
+    /// Named targets that queries may use instead of stating their own.
     pub presets: BTreeMap<String, Targets>,
-    /// What it takes of feedback; `None` takes none.
+    /// The feedback that it accepts; `None` accepts none.
     pub feedback: Option<FeedbackSettings>,
 }
 
 impl Registry {
-    /// Creates an application and returns whether it is new. Creating it again with the same
-    /// settings changes nothing; with others it is [`Error::Exists`]. A signature that is given
-    /// is fixed from the beginning; none given asks nothing of one that is there, and so with
-    /// resources, presets and feedback.
+    /// Creates an application and returns whether it is new. Creating it again with the same settings changes nothing;
+    /// with other settings it is [`Error::Exists`]. A given signature is fixed from the start. If no signature is
+    /// given, that of an existing application is not compared; the same holds for resources, presets and feedback.
     pub async fn create_application(&self, application: &Application) -> Result<bool, Error> {
         let mut tx = self.begin().await?;
         if let Some(known) = find(&mut tx, &application.id).await? {
@@ -82,8 +81,8 @@ impl Registry {
         rows.iter().map(application).collect()
     }
 
-    /// Removes an application; refused with [`Error::InUse`] while it has models or unfinished
-    /// jobs. What `check` refuses stays, too: the inner result says why.
+    /// Removes an application. Refused with [`Error::InUse`] while it has models or unfinished jobs. An application
+    /// that `check` refuses also stays: the inner result has the reason.
     pub async fn delete_application<E>(
         &self,
         id: &ApplicationId,
@@ -99,10 +98,11 @@ impl Registry {
         Ok(Ok(()))
     }
 
-    /// Gives an application the description, default targets, presets, resources, feedback and metric that `change` makes of
-    /// those that it has, and returns it; whatever else differs is left as it was. What `change` refuses changes
-    /// nothing: the inner result says why. Nobody else changes the application in between. Another metric is
-    /// [`Error::InUse`] while a model is registered or being registered, for that was measured by the one it has.
+    /// Changes the description, default targets, presets, resources, feedback and metric of an application to those
+    /// that `change` returns for the present application, and returns it. Other differences are ignored. If `change`
+    /// refuses, nothing changes: the inner result has the reason. No other caller changes the application in between.
+    /// Another metric is [`Error::InUse`] while a model is registered or being registered, because the present metric
+    /// measured that model.
     pub async fn change_application<E>(
         &self,
         id: &ApplicationId,
@@ -139,7 +139,7 @@ impl Registry {
         Ok(Ok(changed))
     }
 
-    /// The signature that a model has to have: that of its application where other models stand by it.
+    /// The signature that a model must have: that of its application, if it has other models that have not failed.
     pub async fn standing_signature(&self, model: &ModelId) -> Result<Option<Signature>, Error> {
         let mut reader = self.read().await?;
         let model = crate::model::get(&mut reader, model).await?;
@@ -151,9 +151,8 @@ impl Registry {
         Ok(application.signature.filter(|_| others))
     }
 
-    /// Fixes the signature of a model's application, or checks that it is the fixed one:
-    /// [`Error::SignatureMismatch`] otherwise. A signature that no other model stands by (all of
-    /// them failed or are gone) gives way.
+    /// Fixes the signature of a model's application, or checks that it is the fixed one: [`Error::SignatureMismatch`]
+    /// otherwise. A signature of which no other model is left (all others have failed or were deleted) is replaced.
     pub async fn fix_signature(&self, model: &ModelId, signature: &Signature) -> Result<(), Error> {
         let mut tx = self.begin().await?;
         let model = crate::model::get(&mut tx, model).await?;
@@ -189,7 +188,7 @@ pub(crate) async fn get(
         .ok_or_else(|| Error::not_found(Entity::Application, id))
 }
 
-/// Removes one that has no models and no unfinished jobs.
+/// Removes an application without models and unfinished jobs.
 pub(crate) async fn remove(connection: &mut Session, id: &ApplicationId) -> Result<(), Error> {
     let models = sql::MODEL_OF_APPLICATION.bind(id.as_str());
     if connection.any(models).await? {
@@ -241,21 +240,21 @@ pub(crate) async fn insert(
     Ok(())
 }
 
-/// The column; nothing where nothing is set.
+/// The value of the column; null if nothing is set.
 fn resources_document(of: &Application) -> Result<Option<Json>, Error> {
     let set = Some(&of.resources).filter(|resources| !resources.is_default());
     set.map(|resources| document(Entity::Application, &of.id, resources))
         .transpose()
 }
 
-/// The column; nothing where there are none.
+/// The value of the column; null if there are none.
 fn presets_document(of: &Application) -> Result<Option<Json>, Error> {
     let some = Some(&of.presets).filter(|presets| !presets.is_empty());
     some.map(|presets| document(Entity::Application, &of.id, presets))
         .transpose()
 }
 
-/// The column; nothing where no feedback is taken.
+/// The value of the column; null if no feedback is accepted.
 fn feedback_document(of: &Application) -> Result<Option<Json>, Error> {
     let taken = of.feedback.as_ref();
     taken

@@ -1,4 +1,4 @@
-//! The record of who did what: rows are added and read, never changed.
+//! The audit record: rows are added and read, never changed.
 
 use serde_json::Value;
 use uuid::Uuid;
@@ -15,17 +15,17 @@ const DEFAULT_PAGE: u32 = 100;
 /// One entry.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Audit {
-    /// Its name; ids grow with time of recording.
+    /// Its id; ids grow with the time of recording.
     pub id: String,
     /// When it was done, ms since the Unix epoch.
     pub at_ms: u64,
-    /// Who did it: a key's id, or a name of the service's own.
+    /// The actor: a key's id, or a name of the service's own.
     pub actor: String,
-    /// What was done, e.g. `key.create`.
+    /// The action, e.g. `key.create`.
     pub action: String,
-    /// To what, e.g. the key's id.
+    /// The subject, e.g. the key's id.
     pub subject: String,
-    /// What else is worth keeping.
+    /// Further details.
     pub detail: Value,
 }
 
@@ -54,14 +54,14 @@ pub struct AuditFilter {
     pub subject: Option<String>,
     /// Only from this time on, ms since the Unix epoch.
     pub since_ms: Option<u64>,
-    /// Only entries made before this one: the end of the page before.
+    /// Only entries made before this one: the end of the previous page.
     pub before: Option<String>,
-    /// Most entries in the answer; `None` for a hundred.
+    /// Largest number of entries in the answer; `None` for a hundred.
     pub limit: Option<u32>,
 }
 
 impl Registry {
-    /// Adds an entry; the same entry twice is one.
+    /// Adds an entry. Adding the same entry again changes nothing.
     pub async fn record(&self, entry: &Audit) -> Result<(), Error> {
         let mut tx = self.begin_rows().await?;
         record(&mut tx, entry).await?;
@@ -87,7 +87,7 @@ impl Registry {
     }
 }
 
-/// Adds an entry to what a transaction does.
+/// Adds an entry as a part of a transaction.
 pub(crate) async fn record(tx: &mut Session, entry: &Audit) -> Result<(), Error> {
     let record = sql::RECORD
         .bind(entry.id.as_str())

@@ -1,8 +1,8 @@
 //! Which blobs of the artefact store rows refer to, and which are about to be removed.
 //!
-//! A blob that is condemned is one to which nothing refers, and to which nothing can refer until it is
-//! acquitted: [`Registry::condemn`] looks for references and condemns in one transaction, whatever adds a
-//! reference looks for the condemned in its own, and both are of the kind of which there is one at a time.
+//! No row refers to a condemned blob, and no row can refer to it until it is acquitted. [`Registry::condemn`] looks for
+//! references and condemns in one transaction. Every transaction that adds a reference looks for condemned blobs. Both
+//! are transactions of the kind of which one runs at a time.
 
 use std::collections::BTreeSet;
 
@@ -15,20 +15,20 @@ use crate::{
     sql,
 };
 
-/// Tables in whose rows digests stand that name blobs: those that [`Registry::blob_uses`] reads.
+/// Tables with rows in which digests name blobs: those that [`Registry::blob_uses`] reads.
 pub(crate) const NAMING: [&str; 4] = ["models", "pipelines", "steps", "variants"];
 
 /// Digits of a digest in text.
 const DIGITS: usize = 64;
 
-/// What a blob is to a model.
+/// The role of a blob for a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum BlobRole {
-    /// A file that it was registered from.
+    /// A file from which the model was registered.
     Model,
     /// Its validation set.
     Validation,
-    /// A file that was made of it.
+    /// A file that was made from the model.
     Variant,
     /// A file that the steps of a pipeline need; the pipeline counts as its model.
     Pipeline,
@@ -39,11 +39,11 @@ pub enum BlobRole {
 pub struct BlobUse {
     /// The blob.
     pub digest: Digest,
-    /// What it is.
+    /// The role of the blob.
     pub role: BlobRole,
-    /// To which model.
+    /// The model that it belongs to.
     pub model: ModelId,
-    /// Of which application.
+    /// The application of the model.
     pub application: ApplicationId,
 }
 
@@ -52,20 +52,20 @@ pub struct BlobUse {
 pub struct CondemnedBlob {
     /// The blob.
     pub digest: Digest,
-    /// Since when, ms since the Unix epoch.
+    /// When it was condemned, ms since the Unix epoch.
     pub since_ms: u64,
 }
 
 impl Registry {
-    /// All references to blobs: those of models first, in the order of their names. A blob may be used
-    /// several times, also by one model.
+    /// All references to blobs: those of models first, in the order of their names. A blob may be used several times,
+    /// also by one model.
     pub async fn blob_uses(&self) -> Result<Vec<BlobUse>, Error> {
         let mut reader = self.read().await?;
         uses(&mut reader).await
     }
 
-    /// Condemns those blobs to which nothing refers and that are not condemned, and returns them. Until
-    /// they are acquitted, whatever would refer to one is refused with [`Error::Condemned`].
+    /// Condemns the blobs that nothing refers to and that are not condemned, and returns them. Until they are
+    /// acquitted, every reference to one of them is refused with [`Error::Condemned`].
     pub async fn condemn(&self, digests: &[Digest], now_ms: u64) -> Result<Vec<Digest>, Error> {
         let mut tx = self.begin().await?;
         let used = uses(&mut tx).await?.into_iter();
@@ -95,7 +95,7 @@ impl Registry {
         rows.iter().map(read).collect()
     }
 
-    /// Lets rows refer to blobs again. One that is not condemned is no error.
+    /// Allows references to blobs again. A blob that is not condemned is no error.
     pub async fn acquit(&self, digests: &[Digest]) -> Result<(), Error> {
         let mut tx = self.begin().await?;
         for digest in digests {
@@ -119,7 +119,7 @@ pub(crate) async fn refuse_condemned(
     Ok(())
 }
 
-/// The digests that stand in a document, wherever they do.
+/// All digests that appear in a document.
 pub(crate) fn mentioned(text: &str) -> impl Iterator<Item = Digest> {
     let words = text.split(|c: char| !c.is_ascii_hexdigit());
     words

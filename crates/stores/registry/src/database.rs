@@ -1,6 +1,6 @@
-//! The two databases behind one face: statements with values in, rows out.
+//! A common interface to the two databases: statements with values in, rows out.
 //!
-//! A [`Session`] is a connection on loan: one that reads, or a transaction. What differs between
+//! A [`Session`] is a borrowed connection: one that reads, or a transaction. What differs between
 //! the databases (how a transaction begins, how long a call may take, how a value is bound) stays
 //! in the two modules below.
 
@@ -23,11 +23,11 @@ pub(crate) enum Database {
     Postgres(postgres::Pool),
 }
 
-/// What a transaction keeps others from.
+/// What a transaction excludes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exclusion {
-    /// Creating or removing rows, or anything that depends on rows that are not there: one such
-    /// transaction at a time.
+    /// For transactions that create or remove rows, or that depend on the absence of rows: one such
+    /// transaction runs at a time.
     Catalogue,
     /// Only the rows that its statements lock. SQLite has one writer in any case.
     Rows,
@@ -59,7 +59,7 @@ impl Database {
     }
 }
 
-/// A connection on loan. A transaction that is dropped is rolled back.
+/// A borrowed connection. A transaction that is dropped is rolled back.
 pub(crate) struct Session {
     connection: Connection,
     reads: Arc<Reads>,
@@ -71,7 +71,7 @@ pub(crate) enum Connection {
     Postgres(postgres::Session),
 }
 
-/// What was read through all connections.
+/// The numbers of reads through all connections.
 #[derive(Debug, Default)]
 pub(crate) struct Reads {
     pub(crate) queries: AtomicU64,
@@ -86,7 +86,7 @@ impl Session {
         }
     }
 
-    /// One of nobody's pool: what it reads is counted nowhere.
+    /// A session that belongs to no pool: its reads are not counted.
     pub(crate) fn alone(connection: Connection) -> Self {
         Self::new(connection, &Arc::default())
     }
@@ -113,7 +113,7 @@ impl Session {
         Ok(self.rows(query).await?.into_iter().next())
     }
 
-    /// The row of an answer that has one.
+    /// The row of an answer that has exactly one.
     pub(crate) async fn one(&mut self, query: Query) -> Result<Row, Error> {
         let row = self.row(query).await?;
         row.ok_or(Error::Database(sqlx::Error::RowNotFound))
@@ -124,7 +124,7 @@ impl Session {
         Ok(self.row(query).await?.is_some())
     }
 
-    /// Runs a statement without an answer and returns how many rows it touched.
+    /// Runs a statement without an answer and returns the number of rows that it changed.
     pub(crate) async fn run(&mut self, query: Query) -> Result<u64, Error> {
         match &mut self.connection {
             Connection::Sqlite(session) => session.run(query).await,
@@ -142,10 +142,10 @@ impl Session {
         }
     }
 
-    /// [`commit`](Self::commit), which also tells other processes that there may be work.
+    /// [`commit`](Self::commit) that also tells other processes that there may be work.
     pub(crate) async fn commit_work(self) -> Result<(), Error> {
         match self.connection {
-            // No other process works on the file.
+            // No other process uses the file.
             Connection::Sqlite(session) => session.commit().await,
             #[cfg(feature = "postgres")]
             Connection::Postgres(session) => session.commit_work().await,
@@ -166,7 +166,7 @@ pub(crate) struct Query {
 }
 
 impl Sql {
-    /// Begins with the value of `$1`.
+    /// Starts with the value of `$1`.
     pub(crate) fn bind(&'static self, value: impl Into<Value>) -> Query {
         Query::from(self).bind(value)
     }
@@ -189,11 +189,11 @@ impl Query {
     }
 }
 
-/// A document that is known to be JSON.
+/// A document that is known to be valid JSON.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Json(pub(crate) String);
 
-/// What a column may hold; null keeps its type.
+/// A value of a column; a null has a type.
 pub(crate) enum Value {
     Text(Option<String>),
     Json(Option<Json>),

@@ -1,8 +1,8 @@
-//! Whole registries as rows, for backups: read in one snapshot, and put into an empty one.
+//! Whole registries as rows, for backups: read in one snapshot, and written into an empty registry.
 //!
-//! The rows are the same in both dialects, so that a backup of a file may be restored into a server. A column holds text
-//! (documents as well), a whole number or a real number; a real number is written as text, by which it comes back bit for
-//! bit.
+//! The rows are the same in both dialects, so that a backup of a file may be restored into a server. A column holds
+//! text (also for documents), a whole number or a real number. A real number is written as text, which restores it bit
+//! for bit.
 
 use std::path::PathBuf;
 
@@ -22,7 +22,7 @@ use crate::{
 #[cfg(test)]
 mod tests;
 
-/// The tables that a backup has, in an order in which rows may be put into them: what a row refers to comes before it.
+/// The tables of a backup, in an order in which rows may be inserted: a row comes after the rows to which it refers.
 pub const TABLES: [&str; 14] = [
     "applications",
     "pipelines",
@@ -40,7 +40,7 @@ pub const TABLES: [&str; 14] = [
     "feedback_alarms",
 ];
 
-/// The tables that it leaves out, and why.
+/// The tables that a backup omits, with the reason.
 pub const LEFT_OUT: [(&str, &str); 6] = [
     ("condemned", "nobody removes files from a restored store"),
     ("identity", "a restored pair gets a name of its own"),
@@ -62,7 +62,7 @@ pub const LEFT_OUT: [(&str, &str); 6] = [
     ),
 ];
 
-/// Where a registry is.
+/// The place of a registry.
 #[derive(Debug, Clone)]
 pub enum Place {
     /// In a file.
@@ -88,23 +88,23 @@ enum Kind {
     Real,
 }
 
-/// A registry at one moment, whatever others write meanwhile.
+/// A registry at one moment, independent of later writes.
 pub struct Dump {
     session: Session,
     schema: i64,
 }
 
-/// An empty registry that rows are put into: all of them, or none where it is dropped.
+/// An empty registry into which rows are inserted: all of them, or none if it is dropped.
 pub struct RestoreSession {
     session: Session,
 }
 
 impl Dump {
-    /// Begins to read. Nothing is changed; a service may have the registry open.
+    /// Starts to read. Changes nothing; a service may have the registry open.
     ///
     /// # Errors
-    /// [`Error::OtherSchema`] where it is not of this version's schema, [`Error::UnknownTable`] where a table is not among
-    /// those of a backup, or why it cannot be read.
+    /// [`Error::OtherSchema`] if it does not have this version's schema, [`Error::UnknownTable`] if it has a table that
+    /// a backup does not know, or the reason why it cannot be read.
     pub async fn open(place: &Place) -> Result<Self, Error> {
         let connection = match place {
             Place::File(file) => Connection::Sqlite(sqlite::Session::snapshot(file).await?),
@@ -137,7 +137,7 @@ impl Dump {
         self.schema
     }
 
-    /// The name that it has in common with its artefact store.
+    /// The name that it shares with its artefact store.
     pub async fn identity(&mut self) -> Result<Option<StoreId>, Error> {
         let row = self.session.row((&sql::IDENTITY).into()).await?;
         let read = |row| Columns::new(&row, Entity::Identity, "id")?.parse("id");
@@ -149,7 +149,7 @@ impl Dump {
         columns(&mut self.session, table).await
     }
 
-    /// Hands over each row of a table, a cell for each of `columns`.
+    /// Passes each row of a table to the caller, with a cell for each of `columns`.
     pub async fn each_row<E: From<Error>>(
         &mut self,
         table: &str,
@@ -203,10 +203,10 @@ impl Registry {
         known_schema()
     }
 
-    /// Begins to put rows into it.
+    /// Starts to insert rows into the registry.
     ///
     /// # Errors
-    /// [`Error::NotEmpty`] where it has some.
+    /// [`Error::NotEmpty`] if it has rows.
     pub async fn restoring(&self) -> Result<RestoreSession, Error> {
         let mut session = self.begin().await?;
         for table in TABLES {
@@ -225,10 +225,10 @@ impl RestoreSession {
         columns(&mut self.session, table).await
     }
 
-    /// Puts one row.
+    /// Inserts one row.
     ///
     /// # Errors
-    /// [`Error::Row`] where a cell is not what its column holds, or what the database says.
+    /// [`Error::Row`] if a cell does not fit its column, or the database's error.
     pub async fn put(
         &mut self,
         table: &str,
@@ -277,7 +277,7 @@ impl RestoreSession {
         Ok(())
     }
 
-    /// Gives the registry its name, has unfinished jobs wait for whoever claims them, and makes all of it durable.
+    /// Sets the registry's name, puts unfinished jobs back into the queue, and makes everything durable.
     pub async fn finish(mut self, id: StoreId, now_ms: u64) -> Result<(), Error> {
         self.session.run(sql::RENAME.bind(id.to_string())).await?;
         let requeue = sql::REQUEUE_JOBS.bind(None::<i64>).bind(int(now_ms));
@@ -347,7 +347,7 @@ async fn any(session: &mut Session, query: AssertSqlSafe<String>) -> Result<bool
     Ok(!names(session, query, |_| Ok(())).await?.is_empty())
 }
 
-/// What is read of each row of a short answer.
+/// One value of each row of a short answer.
 async fn names<T>(
     session: &mut Session,
     query: AssertSqlSafe<String>,
@@ -407,7 +407,7 @@ fn document(row: &Row, index: usize) -> Result<Option<String>, Error> {
     }
 }
 
-/// `None` where the cell holds something else.
+/// `None` if the cell holds something else.
 fn text(cell: &Cell) -> Option<Option<String>> {
     match cell {
         Cell::Null => Some(None),

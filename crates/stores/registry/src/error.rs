@@ -1,4 +1,4 @@
-//! What can go wrong in the registry.
+//! Errors of the registry.
 
 use std::fmt;
 
@@ -24,9 +24,9 @@ pub enum Entity {
     Audit,
     /// A blob that is about to be removed.
     Blob,
-    /// The name that it has in common with its artefact store.
+    /// The name that the registry shares with its artefact store.
     Identity,
-    /// What users said of answers.
+    /// Feedback of users.
     Feedback,
 }
 
@@ -47,16 +47,16 @@ impl fmt::Display for Entity {
     }
 }
 
-/// An error of the registry. After any of them the registry is unchanged, with one exception: when
-/// the server goes away while a change is being committed ([`Error::Unavailable`]), the change may
-/// have been made. Every call may be repeated; a repeated claim of a job gets another job, and the
-/// first comes back when its lease lapses.
+/// An error of the registry. After an error the registry is unchanged, with one exception: if the
+/// server goes away while a change is being committed ([`Error::Unavailable`]), the change may have
+/// been made. Every call may be repeated. A repeated claim of a job gets another job, and the first
+/// one returns to the queue when its lease lapses.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// No such row.
     #[error("{entity} `{id}` does not exist")]
     NotFound {
-        /// What kind.
+        /// The kind of row.
         entity: Entity,
         /// Its name.
         id: String,
@@ -64,7 +64,7 @@ pub enum Error {
     /// A row of that name exists with other content.
     #[error("{entity} `{id}` exists with other content")]
     Exists {
-        /// What kind.
+        /// The kind of row.
         entity: Entity,
         /// Its name.
         id: String,
@@ -79,17 +79,17 @@ pub enum Error {
         line: String,
         /// Its number.
         version: u32,
-        /// In what it differs.
+        /// The difference.
         differs: String,
     },
-    /// The versions are not as a change of them needs them.
+    /// The state of the versions does not permit the change.
     #[error("version `{version}` of `{line}` cannot be changed so: {reason}")]
     Version {
         /// Application and name.
         line: String,
         /// Its number.
         version: u32,
-        /// Why, and what to do.
+        /// The reason, and what to do.
         reason: String,
     },
     /// A name that several applications have.
@@ -97,52 +97,52 @@ pub enum Error {
     Ambiguous {
         /// The name.
         name: String,
-        /// The references that are not.
+        /// The references that are unambiguous.
         forms: String,
     },
-    /// The row cannot go while others need it.
+    /// The row cannot be removed while others need it.
     #[error("{entity} `{id}` is in use: {reason}")]
     InUse {
-        /// What kind.
+        /// The kind of row.
         entity: Entity,
         /// Its name.
         id: String,
-        /// By what.
+        /// What needs it.
         reason: &'static str,
     },
-    /// The model's inputs or outputs differ from those that the application's models have.
+    /// The model's inputs or outputs differ from those of the application's models.
     #[error("the model's inputs or outputs differ from those of application `{application}`")]
     SignatureMismatch {
-        /// Which application.
+        /// The application.
         application: ApplicationId,
     },
-    /// The job was cancelled: its runner stops.
+    /// The job was cancelled: its runner must stop.
     #[error("job `{job}` was cancelled")]
     Cancelled {
-        /// Which job.
+        /// The job.
         job: JobId,
     },
-    /// The job is not, or no longer, the caller's: its runner stops.
+    /// The caller does not hold the job, or no longer: its runner must stop.
     #[error("job `{job}` is not held by `{owner}`")]
     LeaseLost {
-        /// Which job.
+        /// The job.
         job: JobId,
-        /// Who asked.
+        /// The caller.
         owner: String,
     },
-    /// A request came under the key of another one.
+    /// A request used the key of a different one.
     #[error(
         "idempotency key `{key}` was used for another request: use a new key for each request, and \
          the same one only to send a request again"
     )]
     KeyReused {
-        /// Which key.
+        /// The key.
         key: String,
     },
-    /// A blob that is about to be removed: store it again, and try again a moment later.
+    /// A reference to a blob that is about to be removed: store it again, and retry a moment later.
     #[error("file `{digest}` is being removed, since nothing referred to it: send it again")]
     Condemned {
-        /// Which blob.
+        /// The blob.
         digest: Digest,
     },
     /// The disk or the file's limit is reached.
@@ -151,10 +151,10 @@ pub enum Error {
     /// Another process holds the file, or all connections are taken.
     #[error("the registry is busy")]
     Busy(#[source] sqlx::Error),
-    /// The server does not answer, or not in time; it may a moment later.
+    /// The server does not answer, or not in time. A later call may succeed.
     #[error("the registry's server is away")]
     Unavailable(#[source] sqlx::Error),
-    /// The server's URL cannot be used. The reason holds no part of it.
+    /// The server's URL is invalid. The reason contains no part of it.
     #[error("the registry's URL is not usable: {reason}")]
     Url {
         /// What is wrong with it.
@@ -166,49 +166,49 @@ pub enum Error {
     /// A stored row cannot be read.
     #[error("{entity} `{id}` has an unreadable `{column}`: {reason}")]
     Corrupt {
-        /// What kind.
+        /// The kind of row.
         entity: Entity,
         /// Its name.
         id: String,
-        /// Which column.
+        /// The column.
         column: &'static str,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// A document that would not come back as it is: it holds a NaN or an infinity.
+    /// A document that would be read differently: it holds a NaN or an infinity.
     #[error("{entity} `{id}` cannot be stored: {reason}")]
     Unstorable {
-        /// What kind.
+        /// The kind of row.
         entity: Entity,
         /// Its name.
         id: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// The schema was brought up to date by a later version of the service.
+    /// A later version of the service has updated the schema.
     #[error(
         "the registry's schema is of version `{found}`, and this version of the service knows up \
          to `{known}`: start the later version of the service, or restore the registry as it was \
          before the upgrade"
     )]
     NewerSchema {
-        /// The latest version that was applied.
+        /// The latest applied version.
         found: i64,
         /// The latest version that this service knows.
         known: i64,
     },
-    /// The schema is not that of this version of the service, which changes nothing here.
+    /// The schema is not that of this version of the service, and this call does not change it.
     #[error(
         "the registry's schema is of version `{found}`, and this version of the service has `{known}`: use the version \
          that serves it"
     )]
     OtherSchema {
-        /// The latest version that was applied.
+        /// The latest applied version.
         found: i64,
         /// The latest version that this service knows.
         known: i64,
     },
-    /// A table that no version of the service made.
+    /// A table that no version of the service has created.
     #[error(
         "the registry has a table `{table}` that a backup would leave out: move it to another schema"
     )]
@@ -216,33 +216,33 @@ pub enum Error {
         /// Its name.
         table: String,
     },
-    /// Rows are to be put where there are some.
+    /// The registry into which rows are to be inserted is not empty.
     #[error("the registry has rows in `{table}`: a backup is restored into an empty one")]
     NotEmpty {
-        /// Where.
+        /// The table with rows.
         table: &'static str,
     },
     /// A row of a backup that does not fit its table.
     #[error("a row of `{table}` does not fit: {reason}")]
     Row {
-        /// Which table.
+        /// The table.
         table: String,
         /// What is wrong with it.
         reason: String,
     },
-    /// The schema is not what any version of the service made.
+    /// No version of the service has created this schema.
     #[error("the registry's schema does not fit this version of the service")]
     Schema(#[source] MigrateError),
-    /// The folder of the file cannot be made.
+    /// The folder of the file cannot be created.
     #[error("the registry's folder `{folder}` cannot be created")]
     Folder {
-        /// Which folder.
+        /// The folder.
         folder: String,
-        /// Why.
+        /// The reason.
         #[source]
         source: std::io::Error,
     },
-    /// Anything else that the database says.
+    /// Any other error of the database.
     #[error("the registry failed")]
     Database(#[source] sqlx::Error),
 }
@@ -297,12 +297,12 @@ impl Error {
         }
     }
 
-    /// What the error means for the caller.
+    /// The kind of the error for the caller.
     pub fn kind(&self) -> ErrorKind {
         self.code().kind()
     }
 
-    /// Whether the same call may succeed a moment later.
+    /// Whether the same call may succeed later.
     pub fn is_retryable(&self) -> bool {
         matches!(self, Self::Busy(_) | Self::Unavailable(_))
     }
@@ -334,10 +334,10 @@ impl Error {
 const SQLITE_BUSY: u32 = 5;
 const SQLITE_LOCKED: u32 = 6;
 const SQLITE_FULL: u32 = 13;
-/// Extended: the index of the write-ahead log cannot grow, which only a full disk prevents.
+/// Extended code: the index of the write-ahead log cannot grow, which only a full disk causes.
 const SQLITE_IOERR_SHMSIZE: u32 = 4874;
 
-/// What SQLite says; `Error::of_server` reads what PostgreSQL does.
+/// Errors of SQLite; `Error::of_server` reads those of PostgreSQL.
 impl From<sqlx::Error> for Error {
     fn from(error: sqlx::Error) -> Self {
         if matches!(error, sqlx::Error::PoolTimedOut) {
@@ -359,13 +359,13 @@ impl From<sqlx::Error> for Error {
 
 #[cfg(feature = "postgres")]
 impl Error {
-    /// A wait that came to its end.
+    /// The error of a wait that has reached its limit.
     pub(crate) fn away() -> Self {
         let source = std::io::Error::from(std::io::ErrorKind::TimedOut);
         Self::Unavailable(sqlx::Error::Io(source))
     }
 
-    /// What PostgreSQL or the way to it says.
+    /// Errors of PostgreSQL or of the connection to it.
     pub(crate) fn of_server(error: sqlx::Error) -> Self {
         use sqlx::Error::{BeginFailed, Io, PoolTimedOut, Protocol, WorkerCrashed};
         if matches!(
@@ -386,9 +386,9 @@ impl Error {
             // character_not_in_repertoire, untranslatable_character
             "22021" | "22P05" => Self::Text(error),
             other => match other.get(..2) {
-                // Transactions that collided; resources and connections that are used up.
+                // Transactions that conflict; resources and connections that are used up.
                 Some("40" | "53") => Self::Busy(error),
-                // The connection; the server shuts down or starts up.
+                // The connection fails; the server shuts down or starts.
                 Some("08" | "57") => Self::Unavailable(error),
                 _ => Self::Database(error),
             },
@@ -396,7 +396,7 @@ impl Error {
     }
 }
 
-/// Why the schema cannot be brought up to date; `told` reads what the database itself says.
+/// Why the schema cannot be updated. `told` reads the database's own error.
 pub(crate) fn schema(
     error: MigrateError,
     known: &sqlx::migrate::Migrator,

@@ -1,7 +1,7 @@
-//! What users said of answers: rows, their sums by the hour, and what follows from them.
+//! Feedback of users on answers: rows, their sums by the hour, and the alarms that follow from them.
 //!
-//! Rows and sums are written in one transaction, so that each row counts once, however often it is sent and whatever
-//! ends in between. Rows go after a while and where they take too much room; sums stay as long as rows may.
+//! Rows and sums are written in one transaction. So each row counts once, however often it is sent and whatever fails
+//! in between. Rows are removed after a while, or if they take too much room; sums are kept as long as rows may be.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,56 +29,56 @@ pub use shadows::ShadowAnswer;
 /// Milliseconds of an hour.
 const HOUR_MS: u64 = 3_600_000;
 
-/// Bytes of a row beside its texts.
+/// Bytes of a row in addition to its texts.
 const ROW_BYTES: usize = 120;
 
-/// What was said of one row of an answer.
+/// The feedback on one row of an answer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Feedback {
     /// The query.
     pub query: String,
     /// The row of its answer, from 0.
     pub row: u32,
-    /// What was given.
+    /// The kind of feedback.
     pub kind: Kind,
-    /// The application that was asked.
+    /// The application of the query.
     pub application: ApplicationId,
     /// The model that answered.
     pub model: ModelId,
-    /// Its version; 0 where models have none.
+    /// Its version; 0 if the model has no versions.
     pub version: u32,
     /// The variant that answered.
     pub variant: VariantId,
     /// When it answered, ms since the Unix epoch.
     pub answered_ms: u64,
-    /// When this was given, ms since the Unix epoch.
+    /// When the feedback was given, ms since the Unix epoch.
     pub given_ms: u64,
-    /// What was given, a document as text.
+    /// The feedback, a document as text.
     pub value: String,
-    /// What it counts as; `None` where it could not be scored.
+    /// Its score; `None` if it could not be scored.
     pub score: Option<f64>,
-    /// With which probability the variant was chosen.
+    /// The probability with which the variant was chosen.
     pub propensity: f64,
-    /// Whom it is about, as the client calls them.
+    /// The person whom it is about, as the client names them.
     pub subject: Option<String>,
-    /// Who gave it: a key's id, or a name of the service's own.
+    /// The actor: a key's id, or a name of the service's own.
     pub actor: String,
 }
 
-/// What became of a row that was given.
+/// The result for one row of feedback.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
-    /// It is kept and counted.
+    /// The row was stored and counted.
     Kept,
-    /// It was there already.
+    /// The row was already stored.
     Repeated,
-    /// Another value is there already, and stays.
+    /// Another value is already stored, and stays.
     Differs,
-    /// Its application is gone.
+    /// The application does not exist any more.
     Gone,
-    /// Its model was deleted, and another was registered under its id since it answered.
+    /// The model was deleted, and another one was registered under its id since the answer.
     Replaced,
-    /// It is the half of a comparison whose other half is not kept.
+    /// The row is one half of a comparison whose other half is not stored.
     Withdrawn,
 }
 
@@ -87,49 +87,49 @@ pub enum Fate {
 pub struct FeedbackSums {
     /// The model that answered.
     pub model: ModelId,
-    /// Its version; 0 where models have none.
+    /// Its version; 0 if the model has no versions.
     pub version: u32,
     /// The variant that answered.
     pub variant: VariantId,
-    /// What was given.
+    /// The kind of feedback.
     pub kind: Kind,
     /// When the answers were given, hours since the Unix epoch.
     pub hour: u64,
-    /// Of the scores.
+    /// The sums of the scores.
     pub sums: Sums,
 }
 
-/// Where the next page of an export begins: behind the row of this time, query, row and kind.
+/// Where the next page of an export begins: after the row with this time, query, row and kind.
 pub type FeedbackPlace = (u64, String, u32, Kind);
 
-/// What is kept of an application's rows.
+/// The bounds of an application's stored rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FeedbackBounds {
-    /// Nothing that was given before this time, ms since the Unix epoch.
+    /// Rows given before this time are removed, ms since the Unix epoch.
     pub since_ms: u64,
-    /// The latest rows that take at most so many bytes.
+    /// The latest rows are kept up to this number of bytes.
     pub max_bytes: u64,
 }
 
-/// Whose rows are erased.
+/// The rows that are erased.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErasureScope<'a> {
-    /// Those of a query.
+    /// The rows of a query.
     Query(&'a str),
-    /// Those about somebody.
+    /// The rows about a person.
     Subject(&'a str),
 }
 
 impl Registry {
-    /// Keeps rows, and counts each that is new and has a score. Returns what became of each, in their order. No two of
-    /// them are of the same row, query and kind. A comparison is two rows beside each other: both are kept, or neither.
+    /// Stores rows, and counts each that is new and has a score. Returns the result for each row, in order. No two rows
+    /// may have the same query, row and kind. A comparison is two consecutive rows: both are stored, or neither.
     pub async fn give_feedback(&self, given: &[Feedback]) -> Result<Vec<Fate>, Error> {
         if given.is_empty() {
             return Ok(Vec::new());
         }
         let body = Uuid::now_v7().to_string();
         let mut ordered: Vec<&Feedback> = given.iter().collect();
-        // Who writes the same rows at the same time takes them in the same order.
+        // Concurrent writers of the same rows must take them in the same order.
         ordered.sort_by(|a, b| a.key().cmp(&b.key()));
         let rows: Vec<Value> = ordered.iter().map(|row| row.document(&body)).collect();
         let rows = Json(Value::Array(rows).to_string());
@@ -150,7 +150,7 @@ impl Registry {
         Ok(fates)
     }
 
-    /// Rows of an application in the order in which they were given, behind `after`, so many at most.
+    /// Rows of an application in the order in which they were given, after `after`, up to the limit.
     pub async fn feedback(
         &self,
         application: &ApplicationId,
@@ -172,7 +172,7 @@ impl Registry {
         rows.iter().map(read).collect()
     }
 
-    /// Removes rows of an application, and returns how many those were. What they counted for stays counted.
+    /// Removes rows of an application, and returns their number. The sums that they were counted in do not change.
     pub async fn erase_feedback(
         &self,
         application: &ApplicationId,
@@ -190,8 +190,8 @@ impl Registry {
         Ok(erased)
     }
 
-    /// Removes rows that are not to be kept, the oldest first, so many at most. Returns how many those were; where they are
-    /// fewer, nothing is left to remove.
+    /// Removes up to `most` rows beyond the bounds, the oldest first. Returns their number; if it is less than `most`,
+    /// no such row is left.
     pub async fn prune_feedback(
         &self,
         application: &ApplicationId,
@@ -216,7 +216,7 @@ impl Registry {
         Ok(old + further)
     }
 
-    /// The sums of an application, by model, version, variant, kind and hour in order.
+    /// The sums of an application, in the order of model, version, variant, kind and hour.
     pub async fn feedback_sums(
         &self,
         application: &ApplicationId,
@@ -227,7 +227,7 @@ impl Registry {
     }
 }
 
-/// Forgets what was counted for a model of this id, and what followed from that.
+/// Removes the sums of a model of this id, and the alarms that followed from them.
 pub(crate) async fn forget_model(
     tx: &mut Session,
     (application, model): (&ApplicationId, &ModelId),
@@ -239,7 +239,7 @@ pub(crate) async fn forget_model(
     Ok(())
 }
 
-/// Removes so many of the rows that were given until a time.
+/// Removes rows that were given up to a time, up to a number.
 async fn forget(
     tx: &mut Session,
     application: &str,
@@ -249,7 +249,7 @@ async fn forget(
     tx.run(forget.bind(most)).await
 }
 
-/// How many of the oldest rows take so many bytes, `most` at most.
+/// The number of the oldest rows that take this number of bytes, at most `most`.
 async fn rows_of(
     tx: &mut Session,
     application: &str,
@@ -267,7 +267,7 @@ async fn bytes(tx: &mut Session, application: &str) -> Result<u64, Error> {
     Columns::new(&row, Entity::Feedback, "application")?.count("bytes")
 }
 
-/// What became of rows of which some were there before.
+/// The results for rows, some of which were stored before.
 async fn fates(tx: &mut Session, given: &[Feedback], body: &str) -> Result<Vec<Fate>, Error> {
     let mut there = BTreeMap::new();
     let keys = keys(given.iter());
@@ -299,7 +299,7 @@ async fn fates(tx: &mut Session, given: &[Feedback], body: &str) -> Result<Vec<F
     Ok(given.iter().map(fate).collect())
 }
 
-/// The models of these ids; those that are not there are left out.
+/// The models of these ids, without those that do not exist.
 async fn models<'a>(
     tx: &mut Session,
     ids: BTreeSet<&'a ModelId>,
@@ -320,7 +320,7 @@ fn keys<'a>(rows: impl Iterator<Item = &'a Feedback>) -> Json {
     Json(Value::Array(keys.collect()).to_string())
 }
 
-/// Removes the halves of comparisons whose other halves are not kept.
+/// Removes the halves of comparisons whose other halves are not stored.
 async fn withdraw(tx: &mut Session, given: &[Feedback], fates: &mut [Fate]) -> Result<(), Error> {
     let mut halves = Vec::new();
     for (at, pair) in given.windows(2).enumerate() {
@@ -409,7 +409,7 @@ fn read_sums(row: &Row) -> Result<FeedbackSums, Error> {
 // === impl Feedback ===
 
 impl Feedback {
-    /// What no two rows have in common.
+    /// The key of a row: no two rows have the same.
     pub fn key(&self) -> (&str, u32, Kind) {
         (&self.query, self.row, self.kind)
     }
@@ -427,7 +427,7 @@ impl Feedback {
             && names(&worse.value, self, "under")
     }
 
-    /// About how many bytes it takes.
+    /// Its approximate size, bytes.
     fn bytes(&self) -> usize {
         let texts = [&self.query, &self.value, &self.actor];
         let names = [
@@ -450,7 +450,7 @@ impl Feedback {
         })
     }
 
-    /// The place behind it in an export.
+    /// The place after it in an export.
     pub fn place(&self) -> FeedbackPlace {
         (self.given_ms, self.query.clone(), self.row, self.kind)
     }

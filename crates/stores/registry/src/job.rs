@@ -1,9 +1,9 @@
 //! Jobs: a durable queue with leases.
 //!
-//! A runner claims a job for a while, renews its claim, and reports as it goes. When it dies, the
-//! claim lapses and another runner goes on where the stored progress ends. Whoever lost a job
-//! learns it from the next call it makes about it. The status of a model is kept in the same
-//! transactions as the state of the job that registers it.
+//! A runner claims a job for a while, renews its claim, and reports its progress. If it dies, the claim lapses and
+//! another runner continues where the stored progress ends. A runner that has lost a job learns of it from its next
+//! call about the job. The status of a model changes in the same transactions as the state of the job that registers
+//! it.
 
 use serde_json::Value;
 use sextant_types::{ApplicationId, EngineName, JobId, ModelId};
@@ -20,16 +20,16 @@ pub use extension::{Plan, PlannedExtension};
 pub(crate) use extension::cancel_all as cancel_extensions;
 pub(crate) use queue::{create, job as read, registration_of, unfinished_of};
 
-/// What a job does.
+/// The kind of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum JobKind {
     /// Registers a model.
     Register,
-    /// Measures a model that is ready with one more engine.
+    /// Measures a ready model with one more engine.
     Extend,
     /// Runs a model over a file of records.
     Offline,
-    /// Measures how right a pipeline is as a whole.
+    /// Measures the accuracy of a pipeline as a whole.
     Measure,
 }
 
@@ -53,12 +53,12 @@ impl JobKind {
     }
 }
 
-/// Who can answer the records of an offline job.
+/// What answers the records of an offline job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AnsweredBy {
-    /// Variants: the job is of an application that is no pipeline.
+    /// Variants: the application of the job is not a pipeline.
     Variants,
-    /// A pipeline, which its application is.
+    /// A pipeline, which is the application of the job.
     Pipelines,
 }
 
@@ -71,7 +71,7 @@ impl AnsweredBy {
     }
 }
 
-/// Where a job is in its life.
+/// The state of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum JobState {
     /// Waiting for a runner.
@@ -80,11 +80,11 @@ pub enum JobState {
     Running,
     /// Held by a runner that waits for spare resources.
     Paused,
-    /// Done.
+    /// It ended with a result.
     Succeeded,
-    /// Given up, with an error.
+    /// It ended with an error.
     Failed,
-    /// Stopped on request.
+    /// It was stopped on request.
     Cancelled,
 }
 
@@ -116,7 +116,7 @@ impl JobState {
         Self::ALL.into_iter().find(|state| state.as_str() == name)
     }
 
-    /// Whether nothing will happen to the job any more.
+    /// Whether the job does not change any more.
     pub fn is_final(self) -> bool {
         matches!(self, Self::Succeeded | Self::Failed | Self::Cancelled)
     }
@@ -125,46 +125,46 @@ impl JobState {
 /// A job's row.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Job {
-    /// Its name; ids grow with time of creation.
+    /// Its id; ids grow with the time of creation.
     pub id: JobId,
-    /// What it does.
+    /// Its kind.
     pub kind: JobKind,
-    /// For which application.
+    /// Its application.
     pub application: ApplicationId,
-    /// For which model, if for one.
+    /// Its model, if it is about one.
     pub model: Option<ModelId>,
-    /// Which engine its runner needs; `None` where any runner will do.
+    /// The engine that its runner needs; `None` if any runner will do.
     pub engine: Option<EngineName>,
-    /// What its runner needs to know.
+    /// The data for its runner.
     pub spec: Value,
-    /// Where it is in its life.
+    /// Its state.
     pub state: JobState,
-    /// What is being done, for people; empty before the first report.
+    /// The present step, for people; empty before the first report.
     pub step: String,
-    /// Units done; the unit is the runner's.
+    /// Units done; the runner chooses the unit.
     pub progress_done: u64,
-    /// Units in all; 0 while unknown.
+    /// Units in total; 0 while unknown.
     pub progress_total: u64,
     /// Why it failed.
     pub error: Option<Failure>,
-    /// How often it was claimed.
+    /// Number of claims.
     pub attempts: u32,
-    /// Who holds it.
+    /// Its holder.
     pub owner: Option<String>,
-    /// When the holder's claim lapses, ms since the Unix epoch; 0 when nobody holds it.
+    /// When the holder's claim lapses, ms since the Unix epoch; 0 if it has no holder.
     pub lease_until_ms: u64,
     /// ms since the Unix epoch.
     pub created_ms: u64,
     /// ms since the Unix epoch.
     pub updated_ms: u64,
-    /// What it came to, when it succeeded.
+    /// Its result, if it succeeded.
     pub result: Option<Value>,
 }
 
-/// Whose jobs wait: those that one registrant has begun for an application.
+/// A queue of waiting jobs: those that one registrant has begun for an application.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct JobQueueKey {
-    /// Who registered the jobs' models, as the audit record names them; empty for jobs that have no such.
+    /// The registrant of the jobs' models, as the audit record names them; empty for jobs without a registrant.
     pub registrant: String,
     /// The application.
     pub application: ApplicationId,
@@ -173,24 +173,24 @@ pub struct JobQueueKey {
 /// A job to create.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewJob {
-    /// Its name. Creating a job of the same name twice creates one.
+    /// Its id. Creating a job of the same id twice creates one.
     pub id: JobId,
-    /// What it does.
+    /// Its kind.
     pub kind: JobKind,
-    /// For which application.
+    /// Its application.
     pub application: ApplicationId,
-    /// For which model, if for one. A [`JobKind::Register`] job carries its model's status along.
+    /// Its model, if it is about one. A [`JobKind::Register`] job determines its model's status.
     pub model: Option<ModelId>,
-    /// Which engine its runner needs; `None` where any runner will do.
+    /// The engine that its runner needs; `None` if any runner will do.
     pub engine: Option<EngineName>,
-    /// What its runner needs to know.
+    /// The data for its runner.
     pub spec: Value,
 }
 
 impl NewJob {
-    /// A job with a new name.
+    /// A job with a new id.
     pub fn new(kind: JobKind, application: ApplicationId, spec: Value) -> Self {
-        // A UUID in text is made of what names are made of.
+        // The characters of a UUID are valid in a name.
         let id = JobId::new(Uuid::now_v7().to_string()).expect("a UUID is a valid name");
         Self {
             id,
@@ -202,13 +202,13 @@ impl NewJob {
         }
     }
 
-    /// The same for one model.
+    /// Returns the job for one model.
     pub fn for_model(mut self, model: ModelId) -> Self {
         self.model = Some(model);
         self
     }
 
-    /// The same for a model that has got its id, which its `spec` tells as well.
+    /// Returns the job for a model that has got its id, which is also added to its `spec`.
     pub(crate) fn named(mut self, model: &ModelId) -> Self {
         if let Some(named) = self.spec.get_mut("model") {
             *named = Value::from(model.as_str());
@@ -216,7 +216,7 @@ impl NewJob {
         self.for_model(model.clone())
     }
 
-    /// The same, to be claimed only by who names the engine.
+    /// Returns the job so that only a runner with the engine can claim it.
     pub fn for_engine(mut self, engine: EngineName) -> Self {
         self.engine = Some(engine);
         self
@@ -234,8 +234,8 @@ pub struct JobFilter {
     pub application: Option<ApplicationId>,
     /// Only of this model.
     pub model: Option<ModelId>,
-    /// Only jobs created before this one: the end of the page before.
+    /// Only jobs created before this one: the end of the previous page.
     pub before: Option<JobId>,
-    /// Most jobs in the answer; `None` for a hundred.
+    /// Largest number of jobs in the answer; `None` for a hundred.
     pub limit: Option<u32>,
 }

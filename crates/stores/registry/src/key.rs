@@ -1,8 +1,8 @@
 //! API keys: who may call the service, for what, and how often.
 //!
-//! A key's secret is never seen here: callers hand in its hash and look keys up by it. A front end
-//! keeps a copy of all keys and asks for [`Registry::keys_revision`] now and then; only when that
-//! number moved does it read the keys again.
+//! This module never sees a key's secret: callers pass its hash and look keys up by it. A front end
+//! keeps a copy of all keys and polls [`Registry::keys_revision`]. It reads the keys again only if
+//! that number has changed.
 
 use sextant_types::ApplicationId;
 use uuid::Uuid;
@@ -14,19 +14,19 @@ use crate::{
     sql,
 };
 
-/// The revision of the keys.
+/// The name of the revision of the keys.
 const KEYS: &str = "keys";
 
-/// What a key allows.
+/// A right of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum KeyScope {
-    /// Asking for predictions and explanations, and reading what is there.
+    /// Predictions and explanations, and reading.
     Query,
     /// Registering and removing applications, models and offline jobs.
     Register,
-    /// Registering pipelines with steps in Python, beside [`Self::Register`].
+    /// Registering pipelines with steps in Python, in addition to [`Self::Register`].
     Python,
-    /// Everything, keys and the audit record among it.
+    /// Everything, including keys and the audit record.
     Admin,
 }
 
@@ -53,25 +53,25 @@ impl KeyScope {
 /// A key's row.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ApiKey {
-    /// Its public name; ids grow with time of creation.
+    /// Its public id; ids grow with the time of creation.
     pub id: String,
-    /// For people.
+    /// A name for people.
     pub name: String,
-    /// The hash its creator gave, as text.
+    /// The hash that its creator has given, as text.
     pub hash: String,
-    /// What it allows, sorted.
+    /// Its rights, sorted.
     pub scopes: Vec<KeyScope>,
-    /// The one application it is good for; `None`: all of them.
+    /// The only application that it may use; `None`: all of them.
     pub application: Option<ApplicationId>,
-    /// Requests a second that it may make in the long run; `None`: as the service is configured.
+    /// Long-term rate of requests, 1/s; `None`: the service's setting.
     pub rate_per_s: Option<f64>,
-    /// Requests that it may make at once after a pause; `None`: as the service is configured.
+    /// Requests that it may make at once after a pause; `None`: the service's setting.
     pub burst: Option<u64>,
-    /// Requests a day; `None`: as the service is configured.
+    /// Requests a day; `None`: the service's setting.
     pub quota_per_day: Option<u64>,
     /// When it was created, ms since the Unix epoch.
     pub created_ms: u64,
-    /// From when on it is refused, ms since the Unix epoch; `None`: never.
+    /// When it expires, ms since the Unix epoch; `None`: never.
     pub expires_ms: Option<u64>,
     /// When it was revoked, ms since the Unix epoch.
     pub revoked_ms: Option<u64>,
@@ -80,28 +80,28 @@ pub struct ApiKey {
 /// A key to create.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewKey {
-    /// Its public name. Creating a key of the same id and content twice creates one.
+    /// Its public id. Creating a key of the same id and content twice creates one.
     pub id: String,
-    /// For people.
+    /// A name for people.
     pub name: String,
     /// The hash of its secret, as text; no two keys share one.
     pub hash: String,
-    /// What it allows.
+    /// Its rights.
     pub scopes: Vec<KeyScope>,
-    /// The one application it is good for; `None`: all of them. It need not exist yet.
+    /// The only application that it may use; `None`: all of them. It need not exist yet.
     pub application: Option<ApplicationId>,
-    /// Requests a second in the long run.
+    /// Long-term rate of requests, 1/s.
     pub rate_per_s: Option<f64>,
-    /// Requests at once after a pause.
+    /// Requests that it may make at once after a pause.
     pub burst: Option<u64>,
     /// Requests a day.
     pub quota_per_day: Option<u64>,
-    /// From when on it is refused, ms since the Unix epoch; `None`: never.
+    /// When it expires, ms since the Unix epoch; `None`: never.
     pub expires_ms: Option<u64>,
 }
 
 impl NewKey {
-    /// A key with a new id, no limits and no end.
+    /// A key with a new id, without limits and without an end.
     pub fn new(name: impl Into<String>, hash: impl Into<String>, scopes: &[KeyScope]) -> Self {
         Self {
             id: Uuid::now_v7().to_string(),
@@ -118,7 +118,7 @@ impl NewKey {
 }
 
 impl Registry {
-    /// Creates a key. A key of the same id and content is returned as it stands; one of other
+    /// Creates a key. A key of the same id and content is returned as it is. A key of other
     /// content, or of the same hash, is [`Error::Exists`].
     pub async fn create_key(&self, key: &NewKey, now_ms: u64) -> Result<ApiKey, Error> {
         let wanted = wanted(key, now_ms)?;
@@ -144,7 +144,7 @@ impl Registry {
         Ok(wanted)
     }
 
-    /// All keys, revoked and expired ones too, oldest first.
+    /// All keys, including revoked and expired ones, oldest first.
     pub async fn keys(&self) -> Result<Vec<ApiKey>, Error> {
         let rows = self.read().await?.rows((&sql::KEYS).into()).await?;
         rows.iter().map(key).collect()
@@ -158,7 +158,7 @@ impl Registry {
             .ok_or_else(|| Error::not_found(Entity::Key, id))
     }
 
-    /// Revokes a key, and returns it as it stands. One that is revoked keeps its time.
+    /// Revokes a key, and returns it. A key that was revoked before keeps its time of revocation.
     pub async fn revoke_key(&self, id: &str, now_ms: u64) -> Result<ApiKey, Error> {
         let mut tx = self.begin().await?;
         let known = find(&mut tx, id).await?;
@@ -175,7 +175,7 @@ impl Registry {
         })
     }
 
-    /// A number that grows with each change of the keys, whoever made it: one row is read.
+    /// A number that grows with each change of the keys by any process. Reads one row.
     pub async fn keys_revision(&self) -> Result<u64, Error> {
         let row = self.read().await?.row(sql::REVISION.bind(KEYS)).await?;
         let read = |row| Columns::new(row, Entity::Key, "name")?.count("revision");

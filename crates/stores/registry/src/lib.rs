@@ -5,8 +5,8 @@
 //! its methods), [`Job`] and [`NewJob`], [`NewModel`], [`ApiKey`], [`Audit`], [`Error`].
 //!
 //! **Invariant:** rows in, rows out: nothing here loads, measures or decides. Every change of
-//! several rows is one transaction, and a call that returned has been made durable. No clock is
-//! read: times are arguments, in milliseconds since the Unix epoch.
+//! several rows is one transaction, and the effect of a call that has returned is durable. No clock
+//! is read: times are arguments, in milliseconds since the Unix epoch.
 
 mod application;
 mod audit;

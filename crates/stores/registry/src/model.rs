@@ -20,7 +20,7 @@ use crate::{
 pub use step::Step;
 pub(crate) use step::put_step;
 
-/// How far a model's registration has come.
+/// The status of a model's registration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ModelStatus {
     /// Variants are being generated and measured.
@@ -49,7 +49,7 @@ impl ModelStatus {
     }
 }
 
-/// Why a registration or a job failed, as clients are told.
+/// Why a registration or a job failed, as it is reported to clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
     /// Stable code.
@@ -67,8 +67,8 @@ impl Failure {
         }
     }
 
-    /// Its message as every database can hold it. It may quote a file, in which anything stands; were it refused, what
-    /// failed would never end.
+    /// Its message in a form that every database can hold. It may quote a file, which may contain anything. If the
+    /// database refused the message, the failed job would never end.
     pub(crate) fn text(&self) -> String {
         self.message.replace('\0', "\u{fffd}")
     }
@@ -77,26 +77,26 @@ impl Failure {
 /// A file beside an ONNX file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DataFile {
-    /// Its name, by which tensors refer to it.
+    /// Its name, with which tensors refer to it.
     pub name: String,
-    /// Its name in the artefact store.
+    /// Its digest in the artefact store.
     pub digest: Digest,
     /// Its size, bytes.
     pub size_bytes: u64,
 }
 
-/// The name among the files beside a model of the graph that its metric `custom` is.
+/// The name, among the files beside a model, of the graph of its metric `custom`.
 pub const METRIC_FILE: &str = "<metric>";
 
-/// What stands for the labels of a model whose validation set has none.
+/// The mark in place of labels, for a model whose validation set has none.
 pub const NO_LABELS: &str = "none";
 
-/// The output that a model's accuracy is measured on.
+/// The output on which a model's accuracy is measured.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ScoredOutput {
     /// Its name.
     pub output: String,
-    /// What each of its columns stands for, where somebody has said so: its owner or the file.
+    /// The class of each of its columns, if the model's owner or its file states it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub classes: Vec<String>,
 }
@@ -104,9 +104,9 @@ pub struct ScoredOutput {
 /// Who registered a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Registrant {
-    /// As the audit record names them: the id of a key, `administrator`, or `anonymous` where keys are not asked for.
+    /// Their name in the audit record: the id of a key, `administrator`, or `anonymous` if no keys are required.
     pub name: String,
-    /// Whether they may do everything.
+    /// Whether they have all rights.
     pub is_administrator: bool,
 }
 
@@ -115,7 +115,7 @@ pub struct Registrant {
 pub struct Model {
     /// Its id.
     pub id: ModelId,
-    /// The application it was registered under.
+    /// The application under which it was registered.
     pub application: ApplicationId,
     /// Its ONNX file.
     pub digest: Digest,
@@ -127,43 +127,42 @@ pub struct Model {
     pub padding: Option<Padding>,
     /// Files beside its ONNX file, in which tensors keep their data.
     pub data: Vec<DataFile>,
-    /// The outputs that are served, as declared, the one that is scored first; empty for all.
+    /// The outputs that are served, as declared, starting with the scored one; empty for all.
     pub outputs: Vec<String>,
     /// Inputs that are the same in every query, as declared.
     pub constants: Constants,
-    /// The names of its classes, as declared; empty where nobody has.
+    /// The names of its classes, as declared; empty if none were declared.
     pub classes: Vec<String>,
-    /// What its inputs and outputs are called in place of the names in its file, as declared.
+    /// The names of its inputs and outputs in place of those in its file, as declared.
     pub names: Renames,
     /// Whether its validation set was declared to have no labels.
     pub unlabelled: bool,
-    /// How far its registration has come.
+    /// The status of its registration.
     pub status: ModelStatus,
     /// Why its registration failed.
     pub error: Option<Failure>,
     /// When it was registered, ms since the Unix epoch.
     pub created_ms: u64,
-    /// Which version of which name it is, and which part that has in answering. Before it is ready the stage is the one
-    /// that it was asked for.
+    /// Its version, its name, and its role in answering. Before the model is ready, the stage is the requested one.
     pub release: Release,
-    /// The number of the version in whose place it became current.
+    /// The number of the version that it replaced as the current one.
     pub replaced: Option<u32>,
-    /// The rules by which it is promoted or rolled back by itself while it is tried. This crate does not read them.
+    /// The rules by which it is promoted or rolled back automatically while it is tried. This crate does not read them.
     pub rules: Option<Value>,
-    /// Who registered it; `None` where that was an earlier version of the service, which did not note it.
+    /// Who registered it; `None` if an earlier version of the service did, which did not record it.
     pub registered_by: Option<Registrant>,
 }
 
 /// A model to register.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewModel {
-    /// Its name. Where its application has models of that name it is the next version of them.
+    /// Its name. If its application has models of that name, it is their next version.
     pub name: ModelId,
-    /// The number of the version that it is to be; `None`: the one behind the greatest that is there.
+    /// The requested number of its version; `None`: one more than the greatest present number.
     pub version: Option<u32>,
-    /// Whether it is to become current as soon as it is ready, where another version is.
+    /// Whether it becomes current as soon as it is ready, although another version is.
     pub current: bool,
-    /// The application to register it under; it must exist.
+    /// The application under which to register it; it must exist.
     pub application: ApplicationId,
     /// Its ONNX file.
     pub digest: Digest,
@@ -175,13 +174,13 @@ pub struct NewModel {
     pub padding: Option<Padding>,
     /// Files beside its ONNX file, in which tensors keep their data.
     pub data: Vec<DataFile>,
-    /// The outputs that are served, the one that is scored first; empty for all.
+    /// The outputs that are served, starting with the scored one; empty for all.
     pub outputs: Vec<String>,
     /// Inputs that are the same in every query.
     pub constants: Constants,
-    /// The names of its classes; empty for those that the file names.
+    /// The names of its classes; empty to use those in the file.
     pub classes: Vec<String>,
-    /// What its inputs and outputs are called in place of the names in its file.
+    /// The names of its inputs and outputs in place of those in its file.
     pub names: Renames,
     /// Whether its validation set is declared to have no labels.
     pub unlabelled: bool,
@@ -192,25 +191,25 @@ pub struct NewModel {
 /// The answer to the creation of a model.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Creation {
-    /// The row as it stands.
+    /// The present row.
     pub model: Model,
-    /// Whether the call wrote it; `false`: the same content was registered before.
+    /// Whether the call created it; `false`: the same content was registered before.
     pub created: bool,
 }
 
 /// The answer to a registration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Registration {
-    /// The model as it stands.
+    /// The present model.
     pub model: Model,
-    /// The job that registers it or did.
+    /// The job that registers or registered it.
     pub job: Job,
-    /// Whether the call began it; `false`: the same content was registered before.
+    /// Whether the call began the registration; `false`: the same content was registered before.
     pub created: bool,
 }
 
 impl Model {
-    /// Whether it was registered with a key that is no administrator's.
+    /// Whether it was registered with a key that is not an administrator's.
     pub fn is_foreign(&self) -> bool {
         let by = self.registered_by.as_ref();
         by.is_some_and(|it| !it.is_administrator)
@@ -218,7 +217,7 @@ impl Model {
 }
 
 impl NewModel {
-    /// Every file that it refers to.
+    /// Every file to which it refers.
     pub fn files(&self) -> impl Iterator<Item = Digest> {
         let data = self.data.iter().map(|file| file.digest);
         [self.digest, self.validation].into_iter().chain(data)
@@ -226,7 +225,7 @@ impl NewModel {
 }
 
 impl Registry {
-    /// Notes which output of a model is scored, and what its columns are called.
+    /// Notes which output of a model is scored, and the classes of its columns.
     pub async fn set_scored(&self, model: &ModelId, scored: &ScoredOutput) -> Result<(), Error> {
         let mut tx = self.begin().await?;
         let text = document(Entity::Model, model, scored)?;
@@ -239,7 +238,7 @@ impl Registry {
         tx.commit().await
     }
 
-    /// Which output of a model is scored; `None` where its registration has not found out.
+    /// The scored output of a model; `None` if its registration has not determined it yet.
     pub async fn scored_output(&self, model: &ModelId) -> Result<Option<ScoredOutput>, Error> {
         let mut reader = self.read().await?;
         let row = reader.row(sql::SCORED.bind(model.as_str())).await?;
@@ -247,8 +246,8 @@ impl Registry {
         Columns::new(&row, Entity::Model, "id")?.optional_json("scored")
     }
 
-    /// What the columns of the scored output stand for in the other models of an application that are ready, as the first
-    /// of them says; empty where none does.
+    /// The classes of the scored output's columns in the other ready models of the application, as the first one with
+    /// classes states them; empty if none states them.
     pub async fn classes_before(&self, model: &Model) -> Result<Vec<String>, Error> {
         let mut reader = self.read().await?;
         let others = sql::SCORED_BEFORE
@@ -265,12 +264,12 @@ impl Registry {
     }
 
     /// Creates a model's row with status [`ModelStatus::Registering`] and the job that registers it, in one
-    /// transaction: a crash leaves both or neither. The model is a version of those of its name in its application.
-    /// Idempotent on the same application, name, file, validation set, padding, outputs, constants, classes and names of
-    /// tensors: then the version and the job that are there are returned. A version whose registration failed is
-    /// replaced, with its steps and variants, where it is the last one or the one that is asked for.
-    /// [`Error::VersionExists`] where the version that is asked for has other content, [`Error::Condemned`] when one of its
-    /// files is being removed. The job is given the model's id, also in its `spec`, under `model`.
+    /// transaction: a crash leaves both or neither. The model is a version of those of its name in its application. The
+    /// call is idempotent for the same application, name, file, validation set, padding, outputs, constants, classes
+    /// and names of tensors: then it returns the existing version and job. A version whose registration failed is
+    /// replaced, with its steps and variants, if it is the last one or the requested one. [`Error::VersionExists`] if
+    /// the requested version has other content. [`Error::Condemned`] if one of the model's files is being removed. The
+    /// job gets the model's id, also in its `spec`, under `model`.
     pub async fn register_model(
         &self,
         model: &NewModel,
@@ -280,8 +279,8 @@ impl Registry {
         self.register_model_once(model, job, None, now_ms).await
     }
 
-    /// [`register_model`](Self::register_model), unless a request of the same key has begun a registration of a
-    /// model that is still there: then that one is returned as it stands.
+    /// [`register_model`](Self::register_model), unless an earlier request with the same key has begun a registration
+    /// of a model that still exists: then that one is returned in its present state.
     pub async fn register_model_once(
         &self,
         model: &NewModel,
@@ -339,9 +338,9 @@ impl Registry {
         rows.iter().map(model).collect()
     }
 
-    /// Removes a model with its variants and steps, and returns the variants' names, to be
-    /// retired. Jobs that extend it are cancelled; [`Error::InUse`] while another job of the model
-    /// is unfinished. With an application's last model its signature goes too.
+    /// Removes a model with its variants and steps. Returns the variants' names, which must be retired. Jobs that
+    /// extend it are cancelled. [`Error::InUse`] while another job of the model is unfinished. With the application's
+    /// last model its signature is removed as well.
     pub async fn delete_model(&self, id: &ModelId, now_ms: u64) -> Result<Vec<VariantId>, Error> {
         let mut tx = self.begin().await?;
         let model = get(&mut tx, id).await?;
@@ -365,12 +364,12 @@ pub(crate) async fn get(connection: &mut Session, id: &ModelId) -> Result<Model,
         .ok_or_else(|| Error::not_found(Entity::Model, id))
 }
 
-/// Whether the model is there as the caller has read it.
+/// Whether the model is still the one that the caller has read.
 pub(crate) async fn is_same(connection: &mut Session, known: &Model) -> Result<bool, Error> {
     Ok(find(connection, &known.id).await?.as_ref() == Some(known))
 }
 
-/// Sets a model's status; a model that is gone is no error.
+/// Sets a model's status. A model that does not exist is no error.
 pub(crate) async fn set_status(
     connection: &mut Session,
     id: &ModelId,
@@ -389,7 +388,7 @@ pub(crate) async fn set_status(
     Ok(())
 }
 
-/// The model of that id, if there is one.
+/// The model of that id, if it exists.
 pub(crate) async fn find(connection: &mut Session, id: &ModelId) -> Result<Option<Model>, Error> {
     let row = connection.row(sql::MODEL.bind(id.as_str())).await?;
     row.as_ref().map(model).transpose()
@@ -409,7 +408,7 @@ async fn create(connection: &mut Session, new: &NewModel, now_ms: u64) -> Result
         Place::Free(place) => place,
     };
     if let Some(failed) = &place.failed {
-        // Steps and variants go with it.
+        // This also removes its steps and variants.
         connection
             .run(sql::DELETE_MODEL.bind(failed.as_str()))
             .await?;
@@ -420,7 +419,7 @@ async fn create(connection: &mut Session, new: &NewModel, now_ms: u64) -> Result
     };
     blob::refuse_condemned(connection, new.files()).await?;
     pipeline::refuse_models(connection, &new.application).await?;
-    // What was said of a model that was deleted says nothing of this one.
+    // Feedback on a deleted model of this id does not apply to the new model.
     feedback::forget_model(connection, (&new.application, &id)).await?;
     let wish = match new.current {
         true => Stage::Current,
@@ -506,13 +505,13 @@ fn registrant(columns: &Columns<'_>) -> Result<Option<Registrant>, Error> {
     }))
 }
 
-/// Whether the columns of a model's row say that a key registered it that is no administrator's.
+/// Whether the columns of a model's row say that it was registered with a key that is not an administrator's.
 pub(crate) fn is_foreign(columns: &Columns<'_>) -> Result<bool, Error> {
     let by_admin: Option<u8> = columns.optional_count("registered_by_admin")?;
     Ok(by_admin == Some(0))
 }
 
-/// The release of a model, as the columns of its row have it.
+/// The release of a model, from the columns of its row.
 pub(crate) fn release(columns: &Columns<'_>, id: &ModelId) -> Result<Release, Error> {
     let name: Option<ModelId> = columns.parse_optional("name")?;
     let percent = columns.optional_real("percent")?;

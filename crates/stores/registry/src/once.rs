@@ -1,8 +1,8 @@
 //! Requests that are carried out once, however often they are sent.
 //!
-//! A client that has lost the answer to a request sends it again under the same key. The key is kept with the job
-//! that the request came to, in the transaction that creates the job: so a restart, and any other process that
-//! shares the registry, gives the same answer.
+//! A client that has lost the answer to a request sends it again with the same key. The key is stored with the job that
+//! the request created, in the transaction that creates the job. So after a restart, and in any other process that
+//! shares the registry, the client gets the same answer.
 
 use sextant_types::JobId;
 
@@ -14,22 +14,21 @@ use crate::{
     sql,
 };
 
-/// For so long keys are kept, ms.
+/// Time for which keys are kept, ms.
 const KEPT_MS: u64 = 24 * 60 * 60 * 1000;
 
 /// The key of a request that is to be carried out once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OnceKey {
-    /// Who sent it: others may use the same key for something else.
+    /// The caller: other callers may use the same key for something else.
     pub caller: String,
-    /// The key that the client made up.
+    /// The key that the client chose.
     pub key: String,
-    /// What was asked for, in short; a request under the same key that asks for something else is
-    /// [`Error::KeyReused`].
+    /// A summary of the request. A request with the same key and another fingerprint is [`Error::KeyReused`].
     pub fingerprint: String,
 }
 
-/// The job that a request of this key came to; `None` where there was none lately.
+/// The job that a recent request with this key created; `None` if there was none.
 pub(crate) async fn recall(
     connection: &mut Session,
     once: &OnceKey,
@@ -52,7 +51,7 @@ pub(crate) async fn recall(
     row.as_ref().map(job::read).transpose()
 }
 
-/// Keeps which job a request came to, and forgets those of long ago.
+/// Stores which job a request created, and removes old keys.
 pub(crate) async fn remember(
     connection: &mut Session,
     once: &OnceKey,

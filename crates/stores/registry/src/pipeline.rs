@@ -1,4 +1,4 @@
-//! Pipelines: applications that several steps answer. Every change makes a version; the latest one answers.
+//! Pipelines: applications that several steps answer. Every change makes a new version; the latest one answers.
 
 use std::collections::BTreeMap;
 
@@ -14,13 +14,13 @@ use crate::{
 /// One version of a pipeline.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pipeline {
-    /// The application that it is.
+    /// The application that the pipeline is.
     pub application: ApplicationId,
-    /// From 1.
+    /// Its number, from 1.
     pub version: u32,
-    /// The definition, as it was written. This crate does not read it.
+    /// The definition as it was written. This crate does not read it.
     pub definition: serde_json::Value,
-    /// The files that its steps need: blobs by the paths that the definition has.
+    /// The files that its steps need: blobs by the paths in the definition.
     pub files: BTreeMap<String, Digest>,
     /// When it was made, milliseconds since the Unix epoch.
     pub created_ms: u64,
@@ -35,21 +35,21 @@ pub struct NewPipeline {
     pub files: BTreeMap<String, Digest>,
 }
 
-/// What was measured of a pipeline as a whole.
+/// The measurements of a pipeline as a whole.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PipelineMeasure {
-    /// The version of its definition that was measured.
+    /// The version of the definition that was measured.
     pub version: u32,
-    /// What was measured and what its steps followed then: models and their versions, as the front end writes them down.
+    /// What was measured, and the models and versions that its steps used then, as the front end writes them.
     pub followed: String,
-    /// The figures. This crate does not read them.
+    /// The measurements. This crate does not read them.
     pub figures: serde_json::Value,
     /// When it was measured, milliseconds since the Unix epoch.
     pub measured_ms: u64,
 }
 
 impl Registry {
-    /// What was measured last of each pipeline.
+    /// The last measurements of each pipeline.
     pub async fn pipeline_measures(
         &self,
     ) -> Result<BTreeMap<ApplicationId, PipelineMeasure>, Error> {
@@ -68,7 +68,7 @@ impl Registry {
         measures.collect()
     }
 
-    /// Keeps what was measured of a pipeline, in place of what was measured before.
+    /// Stores the measurements of a pipeline and replaces earlier ones.
     pub async fn put_pipeline_measure(
         &self,
         id: &ApplicationId,
@@ -88,8 +88,8 @@ impl Registry {
         tx.commit().await
     }
 
-    /// Creates an application that is a pipeline, in its first version, and returns it and whether it is new. One that
-    /// exists with this definition as its latest changes nothing; an application of that name that is anything else is
+    /// Creates an application that is a pipeline, in its first version. Returns it and whether it is new. If the
+    /// pipeline exists with this definition as its latest, nothing changes. If anything else has that name, it is
     /// [`Error::Exists`].
     pub async fn create_pipeline(
         &self,
@@ -114,8 +114,8 @@ impl Registry {
         Ok((made, true))
     }
 
-    /// Makes the next version of a pipeline by `change` of the latest one, and returns it. What `change` refuses
-    /// changes nothing: the inner result says why. A change to the same makes no version.
+    /// Makes the next version of a pipeline by applying `change` to the latest one, and returns it. If `change`
+    /// refuses, nothing changes: the inner result has the reason. A change to the same definition makes no version.
     pub async fn change_pipeline<E>(
         &self,
         id: &ApplicationId,
@@ -143,7 +143,7 @@ impl Registry {
         rows.iter().map(read).collect()
     }
 
-    /// A pipeline in its latest version.
+    /// The latest version of a pipeline.
     pub async fn pipeline(&self, id: &ApplicationId) -> Result<Pipeline, Error> {
         let mut reader = self.read().await?;
         let found = latest(&mut reader, id).await?;
@@ -162,9 +162,9 @@ impl Registry {
         }
     }
 
-    /// Removes a pipeline, all its versions and the application, and stops the jobs that measure it; refused with
-    /// [`Error::InUse`] while it has other unfinished jobs, which leaves all as it was. What `check` refuses stays, too:
-    /// the inner result says why.
+    /// Removes a pipeline with all its versions and the application, and cancels the jobs that measure it. Refused with
+    /// [`Error::InUse`] while it has other unfinished jobs; then nothing changes. A pipeline that `check` refuses also
+    /// stays: the inner result has the reason.
     pub async fn delete_pipeline<E>(
         &self,
         id: &ApplicationId,

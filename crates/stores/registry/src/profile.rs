@@ -1,7 +1,7 @@
 //! Profiles of variants on types of devices other than the one that registered them.
 //!
-//! A variant is read with what has been measured, and written without: its own row knows nothing of
-//! these, so that a registration that is repeated leaves them alone.
+//! A variant is read with these profiles and written without them. Its own row does not contain
+//! them, so that a repeated registration does not change them.
 
 use std::collections::BTreeMap;
 
@@ -14,23 +14,23 @@ use crate::{
     sql,
 };
 
-/// Measuring a variant on a type of device has failed, and has not succeeded since.
+/// A failure to measure a variant on a type of device. No measurement has succeeded since.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FailedProfile {
-    /// Which variant.
+    /// The variant.
     pub variant: VariantId,
-    /// On which type of device.
+    /// The type of device.
     pub device_type: DeviceTypeName,
-    /// How often in a row, at least 1.
+    /// Number of consecutive failures, at least 1.
     pub failures: u32,
-    /// Why the last time.
+    /// The last failure.
     pub failure: Option<Failure>,
     /// When that was, ms since the Unix epoch.
     pub updated_ms: u64,
 }
 
 impl Registry {
-    /// Stores what was measured, in place of what was measured before. The variant must exist.
+    /// Stores a profile and replaces an earlier one. The variant must exist.
     pub async fn put_profile(
         &self,
         variant: &VariantId,
@@ -49,7 +49,7 @@ impl Registry {
         tx.commit().await
     }
 
-    /// Counts a failure to measure; what was measured before stays. The variant must exist.
+    /// Counts a failure to measure. An earlier profile stays. The variant must exist.
     pub async fn fail_profile(
         &self,
         variant: &VariantId,
@@ -69,7 +69,7 @@ impl Registry {
         tx.commit().await
     }
 
-    /// What could not be measured so far, sorted by variant and type.
+    /// All failures, sorted by variant and type.
     pub async fn failed_profiles(&self) -> Result<Vec<FailedProfile>, Error> {
         let mut reader = self.read().await?;
         let rows = reader.rows((&sql::FAILED_PROFILES).into()).await?;
@@ -87,7 +87,7 @@ impl Registry {
     }
 }
 
-/// Adds to variants what was measured of them, as `query` reads it of them or of more.
+/// Adds to variants their profiles, which `query` reads; it may read more.
 pub(crate) async fn add(
     reader: &mut Session,
     query: Query,

@@ -1,4 +1,4 @@
-//! Opening the registry, and its connections.
+//! Opens the registry, and lends its connections.
 
 use std::{
     path::Path,
@@ -16,8 +16,8 @@ use crate::{
 
 /// The registry in a SQLite file or a PostgreSQL database. Cheap to clone.
 ///
-/// Every commit is synced: what a call returned survives the loss of the process and of the
-/// machine's power.
+/// Every commit is synced: the effect of a call that has returned survives the loss of the process and of the machine's
+/// power.
 #[derive(Debug, Clone)]
 pub struct Registry {
     pub(crate) inner: Arc<Inner>,
@@ -32,7 +32,7 @@ pub(crate) struct Inner {
     wakes: Option<Wakes>,
 }
 
-/// What a process has read of the registry since it was opened.
+/// What a process has read from the registry since it was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Reads {
     /// Statements with an answer.
@@ -42,8 +42,8 @@ pub struct Reads {
 }
 
 impl Registry {
-    /// Opens or creates a SQLite file, and brings its schema up to date. One process at a time
-    /// may have it open. [`Error::NewerSchema`] when a later version of the service wrote it.
+    /// Opens or creates a SQLite file, and updates its schema. Only one process at a time may have it open.
+    /// [`Error::NewerSchema`] if a later version of the service has written it.
     pub async fn open(file: impl AsRef<Path>) -> Result<Self, Error> {
         let pools = sqlite::Pools::open(file.as_ref()).await?;
         Ok(Self {
@@ -57,16 +57,16 @@ impl Registry {
         })
     }
 
-    /// Connects to a PostgreSQL database with the settings of [`ConnectOptions::new`], and brings
-    /// its schema up to date; any number of processes may share it.
+    /// Connects to a PostgreSQL database with the settings of [`ConnectOptions::new`], and updates its schema. Any
+    /// number of processes may share it.
     #[cfg(feature = "postgres")]
     pub async fn connect(url: &str) -> Result<Self, Error> {
         Self::connect_with(&ConnectOptions::new(url)).await
     }
 
-    /// [`connect`](Self::connect) with settings. [`Error::Unavailable`] when the server does not
-    /// answer for all of the patience; later on a call ends with it within its limits, and the
-    /// same call succeeds once the server is back.
+    /// [`connect`](Self::connect) with settings. [`Error::Unavailable`] if the server does not answer within the
+    /// patience. A later call also ends with this error, within its limits, while the server is away. The same call
+    /// succeeds once the server is back.
     #[cfg(feature = "postgres")]
     pub async fn connect_with(options: &ConnectOptions) -> Result<Self, Error> {
         let pool = postgres::Pool::connect(options).await?;
@@ -82,11 +82,11 @@ impl Registry {
         })
     }
 
-    /// Asks a PostgreSQL server for its clock, unix ms: for whoever wants to know whether it can be reached. The
-    /// database is left as it is.
+    /// Asks a PostgreSQL server for the time of its clock, ms since the Unix epoch, to check whether it can be reached.
+    /// Does not change the database.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] when it does not answer, or another one when it does not let us in.
+    /// [`Error::Unavailable`] if it does not answer, or another error if it refuses access.
     #[cfg(feature = "postgres")]
     pub async fn reach(options: &ConnectOptions) -> Result<u64, Error> {
         postgres::Pool::reach(options).await
@@ -101,22 +101,22 @@ impl Registry {
         self.inner.database.close().await;
     }
 
-    /// Changes whenever a job was created, given back or cancelled, or a model became ready: through this process at once,
-    /// through another one that shares the database as soon as the server has told. Take the
-    /// receiver before looking for work: then no wake-up is lost in between. One may be lost while
-    /// the connection to the server is broken; so look from time to time, too.
+    /// Changes whenever a job was created, given back or cancelled, or a model became ready. A change through this
+    /// process is seen at once; a change through another process that shares the database, as soon as the server has
+    /// announced it. Take the receiver before looking for work, so that no wake-up is lost in between. A wake-up may be
+    /// lost while the connection to the server is broken, so look from time to time as well.
     pub fn jobs_changed(&self) -> watch::Receiver<u64> {
         self.inner.jobs.subscribe()
     }
 
-    /// Commits a change after which there may be work for runners, and tells them.
+    /// Commits a change that may have created work for runners, and wakes them.
     pub(crate) async fn commit_work(&self, transaction: Session) -> Result<(), Error> {
         transaction.commit_work().await?;
         self.inner.jobs.send_modify(|count| *count += 1);
         Ok(())
     }
 
-    /// What was read through this handle and its clones: what a change costs beside what is there.
+    /// The reads through this handle and its clones.
     pub fn reads(&self) -> Reads {
         let reads = &self.inner.reads;
         Reads {
@@ -125,18 +125,18 @@ impl Registry {
         }
     }
 
-    /// A connection to read.
+    /// A connection for reading.
     pub(crate) async fn read(&self) -> Result<Session, Error> {
         let connection = self.inner.database.read().await?;
         Ok(Session::new(connection, &self.inner.reads))
     }
 
-    /// A transaction that may create and remove rows, one at a time.
+    /// A transaction that may create and remove rows. One such transaction runs at a time.
     pub(crate) async fn begin(&self) -> Result<Session, Error> {
         self.begin_with(Exclusion::Catalogue).await
     }
 
-    /// A transaction that locks no more than the rows it says.
+    /// A transaction that locks only the rows that its statements name.
     pub(crate) async fn begin_rows(&self) -> Result<Session, Error> {
         self.begin_with(Exclusion::Rows).await
     }

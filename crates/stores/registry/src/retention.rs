@@ -1,4 +1,4 @@
-//! What is forgotten after a while: jobs that have ended, models whose registration failed.
+//! Removes what is kept only for a while: jobs that have ended, and models whose registration failed.
 
 use sextant_types::{ApplicationId, JobId, ModelId};
 
@@ -11,16 +11,15 @@ use crate::{
 };
 
 impl Registry {
-    /// Jobs that came to their end before a time and that nothing needs any more, the oldest first, so
-    /// many at most. A model keeps the latest job that registered it and those that extended it.
+    /// Jobs that ended before a time and that nothing needs any more, the oldest first, up to the limit. The latest job
+    /// that registered a model, and the jobs that extended it, are kept with the model.
     pub async fn ended_jobs(&self, before_ms: u64, limit: u32) -> Result<Vec<Job>, Error> {
         let query = sql::ENDED_JOBS.bind(int(before_ms)).bind(i64::from(limit));
         let rows = self.read().await?.rows(query).await?;
         rows.iter().map(job::read).collect()
     }
 
-    /// Offline jobs that came to their end behind a time and the name of a job, so many at most, in the order in which
-    /// they ended.
+    /// Offline jobs that ended after a given time and job id, up to the limit, in the order in which they ended.
     pub async fn ended_offline_jobs(
         &self,
         (after_ms, after): (u64, &str),
@@ -34,7 +33,7 @@ impl Registry {
         rows.iter().map(job::read).collect()
     }
 
-    /// Removes the row of a job that has come to its end. Returns whether it was there.
+    /// Removes the row of a job that has ended. Returns whether it was there.
     pub async fn forget_job(&self, id: &JobId) -> Result<bool, Error> {
         let mut tx = self.begin().await?;
         let forgotten = tx.run(sql::FORGET_JOB.bind(id.as_str())).await?;
@@ -42,8 +41,8 @@ impl Registry {
         Ok(forgotten > 0)
     }
 
-    /// Removes entries of the audit record that were made before a time, the oldest first, so many at most. Returns how
-    /// many those were.
+    /// Removes up to `limit` entries of the audit record that were made before a time, the oldest first. Returns their
+    /// number.
     pub async fn forget_audit(&self, before_ms: u64, limit: u32) -> Result<u64, Error> {
         let query = sql::FORGET_AUDIT
             .bind(int(before_ms))
@@ -54,8 +53,8 @@ impl Registry {
         Ok(forgotten)
     }
 
-    /// Removes the models whose registration failed before a time, with their steps, and returns their
-    /// names. With an application's last model its signature goes too.
+    /// Removes the models whose registration failed before a time, with their steps, and returns their names. With an
+    /// application's last model its signature is removed as well.
     pub async fn forget_failed_models(&self, before_ms: u64) -> Result<Vec<ModelId>, Error> {
         let mut tx = self.begin().await?;
         let rows = tx.rows(sql::FAILED_MODELS.bind(int(before_ms))).await?;

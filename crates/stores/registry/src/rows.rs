@@ -1,4 +1,4 @@
-//! Between Rust values and columns.
+//! Converts between Rust values and columns.
 
 use std::{fmt::Display, str::FromStr};
 
@@ -11,7 +11,7 @@ use crate::{
 };
 use sextant_types::Code;
 
-/// A row whose columns are read with a good error message.
+/// A row whose columns are read with detailed errors.
 pub(crate) struct Columns<'r> {
     row: &'r Row,
     entity: Entity,
@@ -87,7 +87,7 @@ impl<'r> Columns<'r> {
             .transpose()
     }
 
-    /// A value of a closed set of names.
+    /// A value from a closed set of names.
     pub(crate) fn one_of<T>(
         &self,
         column: &'static str,
@@ -97,7 +97,7 @@ impl<'r> Columns<'r> {
         parse(&text).ok_or_else(|| self.corrupt(column, format!("unknown value `{text}`")))
     }
 
-    /// The same of a column that may be null.
+    /// The same for a column that may be null.
     pub(crate) fn optional_one_of<T>(
         &self,
         column: &'static str,
@@ -126,7 +126,7 @@ impl<'r> Columns<'r> {
             .transpose()
     }
 
-    /// A document as it is written.
+    /// A document as it was written.
     pub(crate) fn json_text(&self, column: &'static str) -> Result<String, Error> {
         let document = self.optional_json_text(column)?;
         document.ok_or_else(|| self.corrupt(column, "it is null"))
@@ -143,7 +143,8 @@ impl<'r> Columns<'r> {
         }
     }
 
-    /// The pair of error columns; a code that this version does not know is an internal one.
+    /// The pair of error columns. A code that this version does not know is read as an internal
+    /// error.
     pub(crate) fn failure(&self) -> Result<Option<Failure>, Error> {
         let code = self.optional_text("error_code")?;
         let message = self.optional_text("error_message")?.unwrap_or_default();
@@ -163,7 +164,7 @@ impl<'r> Columns<'r> {
     }
 }
 
-/// Writes a document, and reads it back: JSON turns a NaN into a null that would make the row
+/// Writes a document and reads it back: JSON turns a NaN into a null, which would make the row
 /// unreadable later.
 pub(crate) fn document<T>(entity: Entity, id: impl Display, value: &T) -> Result<Json, Error>
 where
@@ -179,7 +180,7 @@ where
     Ok(Json(text))
 }
 
-/// A count or a time as SQL knows it.
+/// A count or a time as an SQL integer.
 pub(crate) fn int(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }

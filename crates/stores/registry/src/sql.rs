@@ -1,8 +1,8 @@
 //! Every statement of the registry, once for both dialects.
 //!
-//! Columns are named one by one: a column that a later version adds changes nothing for the processes of this one.
-//! `{table}` stands for the columns of a table; what stands in brackets is said to PostgreSQL alone, where rows are locked
-//! one by one and not all together, what stands in `{sqlite ..}` to SQLite alone. Many rows at once come as one document.
+//! Columns are named one by one: a column that a later version adds changes nothing for processes of this version.
+//! `{table}` stands for the columns of a table. Text in brackets is only for PostgreSQL, which locks rows one by one
+//! and not all together; text in `{sqlite ..}` is only for SQLite. Many rows at once are passed as one document.
 
 /// A statement in both dialects; its parameters are `$1`, `$2` and so on.
 #[derive(Debug)]
@@ -88,7 +88,7 @@ macro_rules! statements {
             postgres: concat!($(for_postgres!($piece)),+),
         };)+
 
-        /// All of them by name.
+        /// All statements by name.
         #[cfg(test)]
         pub(crate) static ALL: &[(&str, &Sql)] = &[$((stringify!($name), &$name)),+];
     };
@@ -202,7 +202,7 @@ statements! {
     );
     VARIANT_NAMES = ("select id from variants where model = $1 order by id");
 
-    // One for each set of variants: what is "equal or not given" finds no index.
+    // One statement for each set of variants: the condition "equal or not given" uses no index.
     PROFILES = (
         "select variant, device_type, document from profiles where document is not null \
          order by variant, device_type"
@@ -241,7 +241,7 @@ statements! {
 
     JOB = ("select " {jobs} " from jobs where id = $1");
     JOB_TO_CHANGE = ("select " {jobs} " from jobs where id = $1" [" for update"]);
-    // The end of the page before may have been forgotten since: ids grow with time of creation, too.
+    // The last job of the previous page may have been removed since: ids also grow with the time of creation.
     JOBS = (
         "select " {jobs} " from jobs where (kind = $1 or $1 is null) and (state = $2 or $2 is null) \
          and (application = $3 or $3 is null) and (model = $4 or $4 is null) \
@@ -266,12 +266,12 @@ statements! {
         "select " {jobs} " from jobs where model = $1 and engine = $2 and kind = 'extend' \
          order by created_ms, id"
     );
-    // Not that of its registration: a ready model has none that is unfinished.
+    // This leaves the job of the registration: that of a ready model has ended.
     CANCEL_EXTENSIONS = (
         "update jobs set state = 'cancelled', owner = null, lease_until_ms = 0, updated_ms = $2 \
          where model = $1 and kind = 'extend' and state in ('queued', 'running', 'paused')"
     );
-    // Runners that ask at once get different jobs: each passes over what another is taking.
+    // Concurrent runners get different jobs: each skips a job that another one is taking.
     CLAIM_JOB = (
         "update jobs set state = 'running', owner = $2, attempts = attempts + 1, \
          lease_until_ms = $3, updated_ms = $4 where id = ( \
@@ -290,7 +290,7 @@ statements! {
          and (jobs.state = 'queued' or (jobs.state in ('running', 'paused') and jobs.lease_until_ms <= $2)) \
          group by jobs.application, registrant order by min(jobs.created_ms), jobs.application, registrant"
     );
-    // A job that is being changed at this moment has somebody who lives.
+    // A job that is being changed at this moment has a living holder.
     REQUEUE_JOBS = (
         "update jobs set state = 'queued', owner = null, lease_until_ms = 0, updated_ms = $2 \
          where id in (select id from jobs where state in ('running', 'paused') \
@@ -326,7 +326,7 @@ statements! {
          order by updated_ms, id limit $2"
     );
     FORGET_JOB = ("delete from jobs where id = $1 and state in ('succeeded', 'failed', 'cancelled')");
-    // A model that failed before its job was kept is as old as its row.
+    // A model that failed before jobs were stored is as old as its row.
     FAILED_MODELS = (
         "select id, application from models where status = 'failed' and coalesce( \
              (select max(updated_ms) from jobs where jobs.model = models.id \
@@ -356,7 +356,8 @@ statements! {
          followed = excluded.followed, figures = excluded.figures, measured_ms = excluded.measured_ms"
     );
 
-    // Rows of an application that is gone are none, nor are those of a model whose id another has now.
+    // Rows of an application that does not exist are not stored, nor are rows of a model whose id another model has
+    // now.
     GIVE_FEEDBACK = (
         "insert into feedback (query, place, kind, application, model, version, variant, \
          answered_ms, given_ms, value, score, propensity, subject, actor, bytes, body) "
@@ -424,7 +425,8 @@ statements! {
         "select id as application, coalesce((select " ["cast("] "sum(bytes)" [" as bigint)"] " from feedback \
          where application = applications.id), 0) as bytes from applications where id = $1"
     );
-    // How many of the oldest rows take less than so many bytes. Rows of one moment and size are as good as each other.
+    // The number of the oldest rows that take less than a number of bytes. Rows with the same time and size are
+    // interchangeable.
     FEEDBACK_BELOW = (
         "select id as application, (select count(*) from (select " ["cast("]
          "sum(bytes) over (order by given_ms, bytes rows unbounded preceding)" [" as bigint)"]

@@ -1,4 +1,4 @@
-//! The registry against real files and a real server.
+//! The registry with real files and a real server.
 
 use sextant_types::{
     Accuracy, ApplicationId, BatchLatency, DataType, Digest, EngineName, JobId, Metric, ModelId,
@@ -31,7 +31,7 @@ fn app() -> ApplicationId {
     ApplicationId::new("digits").unwrap()
 }
 
-/// Removes [`application`], whatever it is.
+/// Removes [`application`] without a check.
 async fn delete_application(registry: &Registry) -> Result<(), Error> {
     let app = app();
     let deleted = registry.delete_application(&app, |_| Ok::<_, ()>(()));
@@ -96,7 +96,7 @@ async fn create_model(
     registry.register_model(model, &job, now_ms).await
 }
 
-/// Rows of each kind that name blobs: a model with its set, a variant, a pipeline.
+/// Rows of each kind that names blobs: a model with its set, a variant, a pipeline.
 pub(crate) async fn fill(registry: &Registry) {
     registry.create_application(&application()).await.unwrap();
     create_model(registry, &new_model("m"), 1).await.unwrap();
@@ -112,7 +112,7 @@ pub(crate) async fn fill(registry: &Registry) {
     registry.create_pipeline(&pipeline, &new, 1).await.unwrap();
 }
 
-/// Ends the registrations under way.
+/// Ends the running registrations.
 async fn finish_registrations(registry: &Registry) {
     while let Some(job) = registry
         .claim(JobKind::Register, "me", 100, 2)

@@ -1,4 +1,4 @@
-//! Variants: one document each, beside the columns they are found by. A variant is read with its model's release.
+//! Variants: one document each, beside the columns by which they are found. A variant is read with its model's release.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ impl Registry {
         tx.commit().await
     }
 
-    /// Has a variant answer one query at a time from now on, for this reason.
+    /// Makes a variant answer one query at a time from now on, for this reason.
     pub async fn keep_apart(&self, id: &VariantId, reason: &str) -> Result<(), Error> {
         let mut tx = self.begin().await?;
         let found = find(&mut tx, id).await?;
@@ -30,8 +30,8 @@ impl Registry {
         tx.commit().await
     }
 
-    /// [`put_variants`](Self::put_variants) for variants that were read a while ago, with other marks. One that was taken
-    /// out of batches since stays out; one that was deleted since stays deleted.
+    /// [`put_variants`](Self::put_variants) for variants that were read some time ago and got other marks. A variant
+    /// that was excluded from batches since then stays excluded; a variant that was deleted since then stays deleted.
     pub async fn renew_variants(&self, variants: &[Variant]) -> Result<(), Error> {
         let mut tx = self.begin().await?;
         for variant in variants {
@@ -47,7 +47,7 @@ impl Registry {
         tx.commit().await
     }
 
-    /// One variant, whatever the state of its model.
+    /// One variant, whatever the status of its model.
     pub async fn variant(&self, id: &VariantId) -> Result<Variant, Error> {
         let mut reader = self.read().await?;
         let found = find(&mut reader, id).await?.into_iter().collect();
@@ -58,7 +58,7 @@ impl Registry {
             .ok_or_else(|| Error::not_found(Entity::Variant, id))
     }
 
-    /// A model's variants, whatever its state, sorted by name.
+    /// A model's variants, whatever its status, sorted by name.
     pub async fn variants_of(&self, model: &ModelId) -> Result<Vec<Variant>, Error> {
         let mut reader = self.read().await?;
         let query = sql::VARIANTS_OF_MODEL.bind(model.as_str());
@@ -67,14 +67,14 @@ impl Registry {
         profile::add(&mut reader, query, variants).await
     }
 
-    /// The variants of all models that are ready, sorted by name: what is to be published.
+    /// The variants of all ready models, sorted by name: those to publish.
     pub async fn ready_variants(&self) -> Result<Vec<Variant>, Error> {
         let mut reader = self.read().await?;
         let variants = read(&mut reader, (&sql::READY_VARIANTS).into()).await?;
         profile::add(&mut reader, (&sql::PROFILES).into(), variants).await
     }
 
-    /// The variants of an application's models that are ready, sorted by name. Reads nothing of other applications.
+    /// The variants of an application's ready models, sorted by name. Reads nothing of other applications.
     pub async fn ready_variants_of(
         &self,
         application: &ApplicationId,
@@ -86,7 +86,7 @@ impl Registry {
         profile::add(&mut reader, query, variants).await
     }
 
-    /// The releases of the variants of all models that are ready, or of those of one application.
+    /// The releases of the variants of all ready models, or of those of one application.
     pub async fn ready_releases(
         &self,
         application: Option<&ApplicationId>,
@@ -102,7 +102,7 @@ impl Registry {
 
 pub(crate) async fn put(connection: &mut Session, variants: &[Variant]) -> Result<(), Error> {
     for variant in variants {
-        // What was measured elsewhere has rows of its own; the release, and who registered it, are the model's.
+        // Profiles on other types have their own rows; the release and the registrant are the model's.
         let variant = &Variant {
             profiles: BTreeMap::new(),
             release: Release::default(),

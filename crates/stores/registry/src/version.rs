@@ -1,7 +1,7 @@
 //! Versions: the models of one name in an application, and which of them answers.
 //!
-//! Whatever changes that is one transaction, in which all versions of the name are read: so there is one current version
-//! before it and after it, whoever else changes something at that time.
+//! Every change of that is one transaction that reads all versions of the name. So there is one current version before
+//! and after it, also with concurrent changes.
 
 use serde_json::Value;
 use sextant_types::{ApplicationId, Digest, ModelId, Release, Releases, Stage, id::MAX_NAME_BYTES};
@@ -14,12 +14,12 @@ use crate::{
     sql,
 };
 
-/// What is to become of a version.
+/// An action on a version.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Act {
-    /// It comes to this stage; [`Stage::Current`] in place of the version that is current.
+    /// It changes to this stage. [`Stage::Current`] replaces the version that is current.
     To(Stage),
-    /// The version whose place it took becomes current again.
+    /// The version that it replaced becomes current again.
     RollBack,
 }
 
@@ -28,43 +28,43 @@ pub enum Act {
 pub struct VersionChange {
     /// The model.
     pub model: ModelId,
-    /// What is to become of it.
+    /// The action.
     pub act: Act,
-    /// The rules by which a version that is to be tried is promoted or rolled back by itself.
+    /// The rules by which a version that is tried is promoted or rolled back automatically.
     pub rules: Option<Value>,
-    /// The number of the version that whoever asks takes for the current one; `None`: whichever it is.
+    /// The number of the version that the caller believes to be current; `None`: any.
     pub seen: Option<u32>,
-    /// When the version came to the stage that whoever asks takes it to have, milliseconds since the Unix epoch;
-    /// `None`: whichever it has.
+    /// When the version changed to its stage, according to the caller, milliseconds since the Unix epoch; `None`: any
+    /// time.
     pub since_ms: Option<u64>,
 }
 
-/// A model that is to be created.
+/// The place of a model to be created.
 pub(crate) struct Free {
     pub(crate) version: u32,
-    /// The model whose place it takes.
+    /// The failed model that it replaces.
     pub(crate) failed: Option<ModelId>,
 }
 
-/// Where a new model belongs among the versions of its name.
+/// The place of a new model among the versions of its name.
 pub(crate) enum Place {
-    /// It is there.
+    /// It exists.
     Known(Box<Model>),
     /// It is new.
     Free(Free),
 }
 
-/// Ids that are made of a name are no longer than this, or than the name.
+/// Longest id that is made from a name, unless the name is longer.
 const USUAL_ID_BYTES: usize = 64;
 
-/// Ids that are tried at most.
+/// Largest number of ids that are tried.
 const MOST_IDS: u32 = 10_000;
 
 impl Registry {
-    /// The model that a reference stands for.
+    /// The model that a reference names.
     ///
     /// # Errors
-    /// [`Error::NotFound`] where it stands for none, [`Error::Ambiguous`] where several applications have the name.
+    /// [`Error::NotFound`] if it names none, [`Error::Ambiguous`] if several applications have the name.
     pub async fn resolve(&self, reference: &ModelId) -> Result<ModelId, Error> {
         let mut reader = self.read().await?;
         let models = meant(&mut reader, reference).await?;
@@ -75,10 +75,10 @@ impl Registry {
         }
     }
 
-    /// All versions of the name that a reference names, by number.
+    /// All versions of the name in a reference, by number.
     ///
     /// # Errors
-    /// As of [`resolve`](Self::resolve).
+    /// Those of [`resolve`](Self::resolve).
     pub async fn versions(&self, reference: &ModelId) -> Result<Vec<Model>, Error> {
         let id = self.resolve(reference).await?;
         let mut reader = self.read().await?;
@@ -86,13 +86,13 @@ impl Registry {
         of(&mut reader, (&model.application, model.name())).await
     }
 
-    /// The models that are tried by rules of their own.
+    /// The models that are tried and have rules of their own.
     pub async fn tried(&self) -> Result<Vec<Model>, Error> {
         let mut reader = self.read().await?;
         read(&mut reader, (&sql::TRIED).into()).await
     }
 
-    /// What a model's release is once it is ready, as things are now.
+    /// The release that a model would have if it became ready now.
     pub async fn release_when_ready(&self, id: &ModelId) -> Result<Release, Error> {
         let mut reader = self.read().await?;
         let model = model::get(&mut reader, id).await?;
@@ -110,12 +110,13 @@ impl Registry {
         })
     }
 
-    /// Changes which part a version has in answering, in one transaction, and returns all versions of its name. To
-    /// bring it to the stage that it has is no error.
+    /// Changes a version's role in answering, in one transaction, and returns all versions of its name. A change to the
+    /// present stage is no error.
     ///
     /// # Errors
-    /// [`Error::Version`] where it is not ready, is current and no other is to be, has nothing to go back to, or where
-    /// another version is current, or it has another stage, than was seen; [`Error::NotFound`] where there is none.
+    /// [`Error::Version`] if it is not ready, if it is current and no other version is to be, if it has nothing to roll
+    /// back to, or if the current version or its stage is not the one that the caller has seen. [`Error::NotFound`] if
+    /// it does not exist.
     pub async fn change_version(
         &self,
         change: &VersionChange,
@@ -127,11 +128,11 @@ impl Registry {
         Ok(line)
     }
 
-    /// The same with an entry of the audit record, which is made of what came of it: there are both, or neither. What
-    /// `check` refuses of the versions as they are before changes nothing: the inner result says why.
+    /// The same with an entry of the audit record, which is made from the result: both are written, or neither. If
+    /// `check` refuses the versions as they are before, nothing changes: the inner result has the reason.
     ///
     /// # Errors
-    /// As of [`change_version`](Self::change_version), and where the entry cannot be written.
+    /// Those of [`change_version`](Self::change_version), and if the entry cannot be written.
     pub async fn change_version_on_record<E>(
         &self,
         change: &VersionChange,
@@ -156,12 +157,12 @@ impl Registry {
 }
 
 impl Model {
-    /// What it is called beside its other versions.
+    /// The name that its versions share.
     pub fn name(&self) -> &ModelId {
         self.release.name.as_ref().unwrap_or(&self.id)
     }
 
-    /// Its release; of one that is not ready, no more than that it may come.
+    /// Its release. For a model that is not ready, only that it may come.
     pub fn released(&self) -> Release {
         let stage = match self.status {
             ModelStatus::Ready => self.release.stage,
@@ -190,20 +191,20 @@ impl Model {
     }
 }
 
-/// What the references to models mean.
+/// The meaning of references to models.
 pub fn releases_of(models: &[Model]) -> Releases {
     let released: Vec<(&Model, Release)> = models.iter().map(|it| (it, it.released())).collect();
     let all = released.iter();
     Releases::of(all.map(|(it, release)| (&it.application, &it.id, release)))
 }
 
-/// The models that may decide what a reference stands for: those of its name.
+/// The models that may decide what a reference names: those of its name.
 async fn meant(reader: &mut Session, reference: &ModelId) -> Result<Vec<Model>, Error> {
     let text = reference.as_str();
     let bare = text.split_once(':').map_or(text, |(_, rest)| rest);
     let bare = bare.split_once('@').map_or(bare, |(name, _)| name);
     let mut found = read(reader, sql::MEANT.bind(bare)).await?;
-    // Of one that is named by its id, what else its name says is not asked.
+    // If it is named by its id, the other meanings of the name do not count.
     found.sort_by(|a, b| a.id.cmp(&b.id));
     Ok(found)
 }
@@ -238,7 +239,7 @@ fn current(line: &[Model]) -> Option<&Model> {
     line.iter().find(|it| it.is_current())
 }
 
-/// Where a model belongs that is to be registered.
+/// The place of a model that is to be registered.
 pub(crate) fn place(line: &[Model], new: &NewModel) -> Result<Place, Error> {
     let is_sound = |it: &&Model| it.status != ModelStatus::Failed;
     let asked = match new.version {
@@ -274,7 +275,7 @@ pub(crate) fn place(line: &[Model], new: &NewModel) -> Result<Place, Error> {
     }
 }
 
-/// In what a model differs from one that is to be registered.
+/// The differences between a model and one that is to be registered.
 fn differences(known: &Model, new: &NewModel) -> Vec<&'static str> {
     let parts = [
         ("file", known.digest == new.digest),
@@ -290,7 +291,7 @@ fn differences(known: &Model, new: &NewModel) -> Vec<&'static str> {
     differ.map(|(what, _)| what).collect()
 }
 
-/// An id that nothing has. The first version of a name that nobody else has is called so.
+/// An id that nothing has. For the first version of a name that nothing else has, it is the name.
 pub(crate) async fn new_id(
     tx: &mut Session,
     new: &NewModel,
@@ -325,14 +326,14 @@ pub(crate) async fn new_id(
     Err(Error::in_use(Entity::Model, &new.name, reason))
 }
 
-/// Whether the model whose id the name is belongs to the same application.
+/// Whether the model whose id is the name belongs to the same application.
 async fn is_own(tx: &mut Session, new: &NewModel) -> Result<bool, Error> {
     let row = tx.row(sql::MODEL.bind(new.name.as_str())).await?;
     let owner = row.as_ref().map(model::model).transpose()?;
     Ok(owner.is_some_and(|owner| owner.application == new.application))
 }
 
-/// A name with an end; a long end is told by its digest, a long name cut.
+/// A name with a suffix. A long suffix is replaced by its digest, and a long name is cut.
 fn made(name: &str, end: &str, new: &NewModel) -> Option<ModelId> {
     let most = name.len().clamp(USUAL_ID_BYTES, MAX_NAME_BYTES);
     let digest = |digest: Digest| digest.to_string().get(..12).map(str::to_owned);
@@ -344,7 +345,8 @@ fn made(name: &str, end: &str, new: &NewModel) -> Option<ModelId> {
     ModelId::new(format!("{kept}{end}")).ok()
 }
 
-/// A model that has become ready: current where it is the first of its name or was to be.
+/// Notes that a model has become ready. It becomes current if it is the first of its name, or if it was registered to
+/// be.
 pub(crate) async fn begin(tx: &mut Session, id: &ModelId, now_ms: u64) -> Result<(), Error> {
     let model = model::get(tx, id).await?;
     let line = of(tx, (&model.application, model.name())).await?;
@@ -358,7 +360,7 @@ pub(crate) async fn begin(tx: &mut Session, id: &ModelId, now_ms: u64) -> Result
     }
 }
 
-/// Refuses to remove the current version while others are ready: a name would stand for none.
+/// Refuses to remove the current version while other versions are ready: the name would not name any.
 pub(crate) async fn refuse_current(tx: &mut Session, model: &Model) -> Result<(), Error> {
     let line = of(tx, (&model.application, model.name())).await?;
     let is_ready = |it: &&Model| it.id != model.id && it.status == ModelStatus::Ready;
@@ -453,8 +455,8 @@ async fn bring(
     set_all(tx, model, ((stage, Some(now_ms)), None, rules)).await
 }
 
-/// One canary in an application and one shadow of a name are tried at a time: so each query has one answer to give, and
-/// one comparison.
+/// In an application one canary is tried at a time, and of a name one shadow. So each query has one answer and one
+/// comparison.
 async fn refuse_second(
     tx: &mut Session,
     (model, stage): (&Model, Stage),
@@ -487,7 +489,7 @@ async fn switch(
     old: &Model,
     now_ms: u64,
 ) -> Result<(), Error> {
-    // Both have the same time, and a later one than ever before.
+    // Both get the same time, which is later than any before.
     let before = old.release.since_ms.max(new.release.since_ms);
     let at = Some(now_ms.max(before + 1));
     set(tx, old, (Stage::Retired, at), old.replaced).await?;
@@ -503,7 +505,7 @@ async fn set(
     set_all(tx, model, (place, replaced, None)).await
 }
 
-/// A stage and since when, the version that was replaced, and rules.
+/// A stage and since when, the replaced version, and the rules.
 type Stand<'a> = ((Stage, Option<u64>), Option<u32>, Option<&'a Value>);
 
 async fn set_all(

@@ -1,21 +1,21 @@
-//! Backups: a registry and its artefact store in a folder, and back.
+//! Backups: writes a registry and its artefact store into a folder, and restores them.
 //!
 //! ```text
-//! <folder>/manifest.json         what there is, and its digests; written last
-//! <folder>/registry/<table>      rows, a JSON array on each line, by the names of the columns in the first
-//! <folder>/objects               the blobs and files that there are, with sizes and digests, a JSON array on each line
+//! <folder>/manifest.json         what the backup contains, and its digests; written last
+//! <folder>/registry/<table>      rows, a JSON array on each line; the first line has the names of the columns
+//! <folder>/objects               the blobs and files with sizes and digests, a JSON array on each line
 //! <folder>/blobs/ab/abcdef..     as in the store
 //! <folder>/files/<path>          as in the store
-//! <folder>/apart/<name>          a file whose path is below that of another, as `a/b` beside `a`; the list has its path
+//! <folder>/apart/<name>          a file below the path of another, as `a/b` beside `a`; the list has its path
 //! ```
 //!
-//! The registry is read in one snapshot, so its rows fit each other whatever is written meanwhile. Blobs never change, so
-//! those that the snapshot names are copied after it. One that is swept meanwhile belonged to a model that was deleted
-//! since: then another snapshot is taken, and what was copied before is not copied again. Files are copied as they are
-//! when it is their turn, each as a whole. What jobs keep while they run is left out: restored, they begin again.
+//! The registry is read in one snapshot, so its rows are consistent whatever is written meanwhile. Blobs never change,
+//! so the blobs that the snapshot names are copied after it. A blob that is swept meanwhile belonged to a model that
+//! was deleted since. Then another snapshot is taken; what was copied before is not copied again. Each file is copied
+//! as a whole, in its state at that time. What jobs keep while they run is omitted: after a restore they start again.
 //!
-//! A backup is restored into an empty registry and an empty store: files first, each compared with its digest, then all
-//! rows in one transaction. The two get a name of their own, by which they are not taken for those of the backup.
+//! A backup is restored into an empty registry and an empty store: first the files, each compared with its digest, then
+//! all rows in one transaction. Registry and store get a new name, so that they are not taken for those of the backup.
 
 use std::{
     io,
@@ -37,7 +37,7 @@ pub use take::take;
 /// The version of this format.
 pub const FORMAT: u32 = 1;
 
-/// What lies in a store, and whether a backup has it: the prefixes of both backends.
+/// The prefixes of the objects in a store of either backend, and whether a backup contains them.
 pub const PREFIXES: [(&str, bool); 5] = [
     ("blobs", true),
     ("files", true),
@@ -53,7 +53,7 @@ const BLOBS: &str = "blobs";
 const FILES: &str = "files";
 const APART: &str = "apart";
 
-/// What a backup has.
+/// The contents of a backup.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
@@ -69,13 +69,13 @@ pub struct Manifest {
     pub tables: Vec<Table>,
     /// SHA-256 of the list of blobs and files.
     pub objects: Digest,
-    /// Blobs.
+    /// Number of blobs.
     pub blobs: u64,
-    /// Files.
+    /// Number of files.
     pub files: u64,
-    /// Bytes of all of them.
+    /// Total size of blobs and files, bytes.
     pub bytes: u64,
-    /// Blobs that rows name and the store did not have.
+    /// Blobs that rows name and that the store did not have.
     pub missing: Vec<Digest>,
 }
 
@@ -85,7 +85,7 @@ pub struct Manifest {
 pub struct Table {
     /// Its name.
     pub name: String,
-    /// How many rows it has.
+    /// Number of its rows.
     pub rows: u64,
     /// SHA-256 of its file.
     pub sha256: Digest,
@@ -94,65 +94,65 @@ pub struct Table {
 /// A blob or a file of a backup: a line of the list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Object {
-    /// Where in the folder: `blobs/ab/..`, `files/..` or `apart/..`.
+    /// Its place in the folder: `blobs/ab/..`, `files/..` or `apart/..`.
     place: String,
-    /// Its path in the store, where the place does not say it.
+    /// Its path in the store, if the place does not show it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     path: Option<String>,
     bytes: u64,
     sha256: Digest,
 }
 
-/// How far the work is: told from time to time.
+/// The progress of the work, reported from time to time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
-    /// What is being done.
+    /// The present step.
     pub step: &'static str,
-    /// How many are done.
+    /// Number of items done.
     pub done: u64,
-    /// Of how many, where that is known.
+    /// Number of items in total, if it is known.
     pub of: Option<u64>,
-    /// Bytes of those that are done.
+    /// Size of the items done, bytes.
     pub bytes: u64,
 }
 
-/// Who is told.
+/// The callback that is told of the progress.
 pub type Tell<'a> = &'a mut (dyn FnMut(Progress) + Send);
 
-/// Why a backup was not taken or restored.
+/// Why a backup failed or could not be restored.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The registry failed, or has rows where it is to be empty.
+    /// The registry failed, or it has rows although it should be empty.
     #[error(transparent)]
     Registry(#[from] sextant_registry::Error),
     /// The artefact store failed.
     #[error(transparent)]
     Objects(#[from] sextant_objects::Error),
-    /// The registry is not that of the store.
+    /// The registry does not belong to the store.
     #[error(transparent)]
     Storage(#[from] crate::Error),
     /// The folder cannot be read or written.
     #[error("`{}` cannot be read or written", .path.display())]
     Io {
-        /// Where.
+        /// The path.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         #[source]
         source: io::Error,
     },
-    /// There is something where the backup is to be written.
+    /// The folder in which the backup should be written is not empty.
     #[error("`{}` is not empty: name a folder that is, or that is not there yet", .folder.display())]
     FolderNotEmpty {
-        /// Which folder.
+        /// The folder.
         folder: PathBuf,
     },
-    /// There is something where the backup is to be restored.
+    /// The store into which the backup should be restored is not empty.
     #[error("the artefact store has content: a backup is restored into an empty one")]
     StoreNotEmpty,
-    /// The folder holds no backup that can be restored.
+    /// The folder contains no backup that can be restored.
     #[error("`{}` is no backup that can be restored: {reason}", .path.display())]
     Invalid {
-        /// Which file.
+        /// The file.
         path: PathBuf,
         /// What is wrong with it.
         reason: String,
@@ -190,10 +190,10 @@ impl Error {
 }
 
 impl Manifest {
-    /// Reads that of the backup in a folder, and looks whether this version can restore it.
+    /// Reads the manifest of the backup in a folder, and checks that this version can restore it.
     ///
     /// # Errors
-    /// [`Error::Invalid`] where it cannot.
+    /// [`Error::Invalid`] if it cannot.
     pub fn read(folder: &Path) -> Result<Self, Error> {
         let path = folder.join(MANIFEST);
         let text = match std::fs::read(&path) {
@@ -229,7 +229,7 @@ impl Manifest {
     }
 }
 
-/// The name of the registry and store of a backup that is restored, and of what is taken over.
+/// A new name for registry and store: for a restored backup, and for a store that is adopted.
 pub(crate) fn new_id() -> StoreId {
     StoreId::from_bits(uuid::Uuid::new_v4().as_u128())
 }

@@ -1,4 +1,4 @@
-//! Removing the blobs to which nothing refers; the crate's documentation says why that is safe.
+//! Removes the blobs to which nothing refers. The crate's documentation explains why that is safe.
 
 use std::{
     collections::HashSet,
@@ -11,16 +11,16 @@ use sextant_types::{Digest, time::unix_ms};
 
 use crate::{Amount, Error, Inner, files::before};
 
-/// How long blobs may be removed after they were condemned.
+/// Time after the condemnation within which blobs may be removed.
 pub const REMOVE_WITHIN: Duration = Duration::from_secs(300);
 
-/// After so long somebody else takes it that whoever condemned a blob will not remove it any more.
+/// Time after the condemnation from which other processes assume that a blob will not be removed any more.
 pub const ABANDONED_AFTER: Duration = Duration::from_secs(600);
 
-/// Blobs that are condemned together.
+/// Number of blobs that are condemned together.
 const BATCH: usize = 500;
 
-/// Blobs that are listed together.
+/// Number of blobs that are listed together.
 const PAGE: usize = 1000;
 
 impl Inner {
@@ -38,7 +38,7 @@ impl Inner {
         }
     }
 
-    /// Removes the blobs to which nothing refers and that were stored longer ago than the grace.
+    /// Removes the blobs to which nothing refers and that were stored before the time of grace.
     pub(crate) async fn remove_blobs(
         self: &Arc<Self>,
         grace: Duration,
@@ -49,7 +49,7 @@ impl Inner {
         let used = self.registry.blob_uses().await?.into_iter();
         let used: HashSet<Digest> = used.map(|used| used.digest).collect();
         let mut old = Vec::new();
-        // Which of them are used is looked at again where it counts.
+        // The final check for references is made by the condemnation.
         self.each_blob(|blob| {
             if blob.stored_ms <= stored_by_ms && !used.contains(&blob.digest) {
                 old.push(blob);
@@ -65,7 +65,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Removes these blobs where nothing refers to them, however young they are.
+    /// Removes these blobs if nothing refers to them, whatever their age.
     pub(crate) async fn remove_these(self: &Arc<Self>, digests: &[Digest]) -> Result<(), Error> {
         let stored_ms = unix_ms();
         let blobs = digests.iter().map(|digest| BlobInfo {
@@ -76,7 +76,7 @@ impl Inner {
         self.remove_batch(blobs.collect()).await.map(drop)
     }
 
-    /// In a task of its own: what was condemned is acquitted, also when nobody waits for it any more.
+    /// Runs in a task of its own: condemned blobs are acquitted even if the caller stops waiting.
     async fn remove_batch(self: &Arc<Self>, batch: Vec<BlobInfo>) -> Result<Amount, Error> {
         let removing = Arc::clone(&self.removing).lock_owned().await;
         let inner = Arc::clone(self);
@@ -110,7 +110,7 @@ impl Inner {
                 Ok(true) => removed.add(*size_bytes),
                 Ok(false) => {}
                 Err(error) => {
-                    // It may still be carried out: condemned until it cannot any more.
+                    // The removal may still be carried out: the blob stays condemned until that is impossible.
                     condemned.retain(|condemned| condemned != digest);
                     failed = Some(error);
                 }
@@ -120,7 +120,7 @@ impl Inner {
         failed.map_or(Ok(removed), |error| Err(error.into()))
     }
 
-    /// Acquits what a process condemned that has died since.
+    /// Acquits blobs that a process condemned before it died.
     async fn acquit_abandoned(&self) -> Result<(), Error> {
         let condemned = self.registry.condemned().await?.into_iter();
         let abandoned: Vec<Digest> = condemned
@@ -133,7 +133,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Refuses to go on once the service is to stop.
+    /// Fails once the service is to stop.
     pub(crate) fn go_on(&self) -> Result<(), Error> {
         match self.stopping.load(Ordering::Acquire) {
             true => Err(Error::Stopped),

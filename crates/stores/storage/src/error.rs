@@ -1,10 +1,10 @@
-//! What can go wrong over two stores.
+//! Errors of the two stores.
 
 use sextant_types::Code;
 
 use crate::IdentityMismatch;
 
-/// An error of one of the stores. What was done before it stays done.
+/// An error of one of the stores. Steps that were done before the error stay done.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The registry failed.
@@ -13,7 +13,7 @@ pub enum Error {
     /// The artefact store failed.
     #[error(transparent)]
     Objects(#[from] sextant_objects::Error),
-    /// The registry is not that of the store.
+    /// The registry does not belong to the store.
     #[error("{0}")]
     Strangers(IdentityMismatch),
     /// The service is shutting down.

@@ -1,4 +1,4 @@
-//! Feedback that is too old or too much.
+//! Removes feedback that is too old or too much.
 
 use std::time::Duration;
 
@@ -8,13 +8,13 @@ use tokio::sync::watch;
 
 use crate::{Error, Storage, files::before};
 
-/// Rows that are removed in one transaction. Others write between two of them.
+/// Number of rows that are removed in one transaction. Other writers run between two transactions.
 const BATCH: u32 = 5_000;
 
 const DAY_S: u64 = 86_400;
 
 impl Storage {
-    /// Removes feedback from time to time, and only while `leading` holds.
+    /// Removes feedback periodically, while `leading` holds.
     pub(crate) async fn prune_again_and_again(&self, mut leading: watch::Receiver<bool>) {
         loop {
             turned(&mut leading, true).await;
@@ -28,8 +28,8 @@ impl Storage {
         }
     }
 
-    /// Removes the feedback that no application is to keep, a batch in each transaction, and returns how many rows those
-    /// were. What an application took that takes none any more goes by the defaults.
+    /// Removes the feedback beyond the bounds of each application, a batch in each transaction, and returns the number
+    /// of rows. Stored feedback of an application that no longer accepts any is bounded by the defaults.
     pub async fn prune_feedback(&self) -> Result<u64, Error> {
         let applications = self.inner.registry.applications().await?;
         let mut all = 0;

@@ -1,4 +1,4 @@
-//! What is kept for jobs: their rows for a while, their parts until they are over.
+//! What is kept for jobs: their rows for a while, their parts until they end.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ use crate::{
     names::{FilePurpose, is_given, kept_for},
 };
 
-/// Rows that are forgotten at once.
+/// Number of rows that are removed at once.
 const BATCH: u32 = 500;
 
 /// Files whose paths begin with a prefix, in the order of the paths.
@@ -22,7 +22,7 @@ impl Files {
         Self(Some(ListRequest::prefix(prefix)))
     }
 
-    /// The next of them; `None` behind the last.
+    /// The next page; `None` after the last.
     pub(crate) async fn page(&mut self, inner: &Inner) -> Result<Option<Vec<ObjectInfo>>, Error> {
         let Some(mut request) = self.0.take() else {
             return Ok(None);
@@ -38,7 +38,7 @@ impl Files {
 }
 
 impl Inner {
-    /// Forgets jobs that ended long enough ago, with what was kept for them.
+    /// Removes jobs that ended long enough ago, with what was kept for them.
     pub(crate) async fn forget_jobs(&self, freed: &mut SweepReport) -> Result<(), Error> {
         let Some(keep) = self.config.keep_ended_jobs else {
             return Ok(());
@@ -55,7 +55,7 @@ impl Inner {
                 if self.registry.forget_job(&job.id).await? {
                     freed.jobs += 1;
                 }
-                // Not before the row: what is told of no more would be told again.
+                // The notes are removed after the row: without notes the webhook would be told of the job again.
                 let prefix = format!("{}/", offline::notes_folder(&job.id));
                 self.remove_kept(&prefix, &mut freed.notes).await?;
             }
@@ -65,7 +65,7 @@ impl Inner {
         }
     }
 
-    /// Forgets entries of the audit record that are older than so long, and returns how many.
+    /// Removes entries of the audit record that are older than `keep`, and returns their number.
     pub(crate) async fn forget_audit(&self, keep: std::time::Duration) -> Result<u64, Error> {
         let (before_ms, mut all) = (before(keep), 0);
         loop {
@@ -78,7 +78,7 @@ impl Inner {
         }
     }
 
-    /// Removes what was left of jobs that are over, whoever ran them and however that ended.
+    /// Removes the files that ended jobs have left, whoever ran the jobs and however they ended.
     pub(crate) async fn remove_leftovers(&self, freed: &mut SweepReport) -> Result<(), Error> {
         let mut known = HashMap::new();
         let mut files = Files::below("");
@@ -99,8 +99,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Whether nobody needs it any more. A job that the registry does not know is over where the service
-    /// gave it its name: what others call their files stays.
+    /// Whether the file is not needed any more. A job that the registry does not know has ended if the service gave it
+    /// its name. Files that only have similar names stay.
     async fn is_left(
         &self,
         kept: &FilePurpose,
@@ -116,7 +116,7 @@ impl Inner {
             (FilePurpose::Parts { folder, .. }, Some(job)) => {
                 job.state.is_final() && parts_folder(job).as_ref() == Some(folder)
             }
-            // It tells that the webhook need not be told again.
+            // The note says that the webhook need not be told again.
             (FilePurpose::Notes(_), Some(_)) => false,
         })
     }
@@ -129,7 +129,7 @@ impl Inner {
         }
     }
 
-    /// Removes the files below a prefix that are called as what the service keeps for jobs.
+    /// Removes the files below a prefix whose names are those that the service gives to files of jobs.
     async fn remove_kept(&self, prefix: &str, amount: &mut Amount) -> Result<(), Error> {
         if ObjectPath::parse(prefix.trim_end_matches('/')).is_err() {
             return Ok(());
@@ -153,19 +153,19 @@ impl Inner {
     }
 }
 
-/// Where an offline job keeps its parts.
+/// The folder in which an offline job keeps its parts.
 pub(crate) fn parts_folder(job: &Job) -> Option<String> {
     let spec = specification(job)?;
     Some(offline::parts_folder(&spec.output))
 }
 
-/// What an offline job was asked to do.
+/// The specification of an offline job.
 pub(crate) fn specification(job: &Job) -> Option<OfflineSpec> {
     let is_offline = job.kind == JobKind::Offline;
     is_offline.then(|| serde_json::from_value(job.spec.clone()).ok())?
 }
 
-/// The moment before which something must have ended that is kept for so long, ms.
+/// The latest end of things that have been kept for `keep`, ms since the Unix epoch.
 pub(crate) fn before(keep: std::time::Duration) -> u64 {
     let keep_ms = u64::try_from(keep.as_millis()).unwrap_or(u64::MAX);
     unix_ms().saturating_sub(keep_ms)

@@ -1,11 +1,11 @@
-//! Whether the registry and the artefact store belong together.
+//! Checks whether the registry and the artefact store belong together.
 //!
-//! Both keep one name. A registry that is new, restored or another one beside a store that is full does not name what
-//! lies there, and by what it says a sweep would remove all of it. So whoever stores or removes files asks here first.
+//! Both keep one name. A registry that is new, restored or another one does not name the objects in a store with
+//! content, so a sweep would remove all of them. So every caller that stores or removes files checks the names first.
 //!
-//! The registry is named first, then the store: of processes that start at once all give the store the name that the
-//! registry has kept, and whoever dies in between leaves a registry with a name and a store without one, which the next
-//! joins where the two agree.
+//! The registry is named first, then the store. Processes that start at the same time all give the store the name that
+//! the registry has kept. A process that dies in between leaves a registry with a name and a store without one. The
+//! next process joins them if the two agree.
 
 use std::{fmt, time::Duration};
 
@@ -14,26 +14,26 @@ use sextant_types::StoreId;
 
 use crate::{Error, Inner, Storage, backup::new_id};
 
-/// Time between two looks while they do not belong together: an administrator may mend that.
+/// Time between two checks while they do not belong together: an administrator may repair that.
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// How many blobs that the registry names are looked for at most.
+/// Largest number of blobs named by the registry that are looked for.
 const LOOKED_FOR: usize = 100;
 
 /// A registry and an artefact store that do not belong together, with the names that they have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IdentityMismatch {
-    /// That of the registry.
+    /// The name of the registry.
     pub registry: Option<StoreId>,
-    /// That of the store.
+    /// The name of the store.
     pub store: Option<StoreId>,
 }
 
 impl Storage {
-    /// Looks whether the two belong together, names them where they are new, and remembers what it found.
+    /// Checks whether the two belong together, names them if they are new, and remembers the result.
     ///
     /// # Errors
-    /// [`Error::Strangers`] where they do not; or why that could not be found out.
+    /// [`Error::Strangers`] if they do not, or the reason why that could not be determined.
     pub async fn meet(&self) -> Result<(), Error> {
         let found = self.inner.introduce().await?;
         let before = self.inner.standing.send_replace(Some(found));
@@ -49,10 +49,10 @@ impl Storage {
         Err(Error::Strangers(strangers))
     }
 
-    /// Refuses where the two do not belong together. Nothing is looked at where they were found to.
+    /// Fails if the two do not belong together. Does not check again once they were found to.
     ///
     /// # Errors
-    /// As [`meet`](Self::meet).
+    /// Those of [`meet`](Self::meet).
     pub async fn check(&self) -> Result<(), Error> {
         let known = *self.inner.standing.borrow();
         match known {
@@ -61,33 +61,34 @@ impl Storage {
         }
     }
 
-    /// That they do not belong together, as far as that is known.
+    /// The mismatch of the two, if it is known that they do not belong together.
     pub fn strangers(&self) -> Option<IdentityMismatch> {
         let known = *self.inner.standing.borrow();
         known.and_then(Result::err)
     }
 
-    /// Returns once the two belong together; looks from time to time until then.
+    /// Returns once the two belong together; checks from time to time until then.
     pub async fn until_together(&self) {
         let mut standing = self.inner.standing.subscribe();
         while let Err(error) = self.check().await {
             if !matches!(error, Error::Strangers(_)) {
                 tracing::warn!(%error, "whether registry and artefact store belong together is not known yet");
             }
-            // Whoever looks meanwhile may have found it.
+            // Another caller may have found it in the meantime.
             let mended = standing.wait_for(|it| *it == Some(Ok(())));
             drop(tokio::time::timeout(PAUSE, mended).await);
         }
     }
 
-    /// Makes the store that of this registry, whomever it belonged to. What the registry does not name is swept from now on.
+    /// Makes the store belong to this registry, whatever it belonged to. From now on sweeps remove what the registry
+    /// does not name.
     ///
     /// # Errors
-    /// When one of the two could not be named: nothing was adopted then.
+    /// If one of the two could not be named: then nothing was adopted.
     pub async fn adopt(&self) -> Result<(), Error> {
         let inner = &self.inner;
         let id = new_id();
-        // Between the two they are strangers still.
+        // Between these two calls they do not belong together yet.
         inner.objects.set_identity(id).await?;
         inner.registry.rename(id).await?;
         self.meet().await
@@ -95,13 +96,13 @@ impl Storage {
 }
 
 impl Inner {
-    /// The outer error is of the stores.
+    /// The outer error is one of the stores.
     async fn introduce(&self) -> Result<Result<(), IdentityMismatch>, Error> {
         let registry = self.registry.identity().await?;
         let store = self.objects.identity().await?;
         let may_join = match (registry, store) {
             (Some(registry), Some(store)) => registry == store,
-            // A new registry beside a store that has another.
+            // A new registry, and a store of another registry.
             (None, Some(_)) => false,
             (_, None) => self.agree().await?,
         };
@@ -115,7 +116,7 @@ impl Inner {
         Ok(Ok(()))
     }
 
-    /// Whether a store without a name is the registry's: it is empty, or has a file that the registry names.
+    /// Whether a store without a name belongs to the registry: it is empty, or has a file that the registry names.
     async fn agree(&self) -> Result<bool, Error> {
         if is_empty(self.objects.as_ref()).await? {
             return Ok(true);

@@ -1,14 +1,14 @@
-//! Names that the service gives to files, read back.
+//! Parses names that the service gives to files.
 
 use sextant_objects::ObjectPath;
 use sextant_types::{JobId, offline};
 
-/// What a file is kept for.
+/// The purpose of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum FilePurpose {
     /// A job that keeps its parts in this folder.
     Parts {
-        /// Whose they are.
+        /// The job.
         job: JobId,
         /// `{output}.parts`.
         folder: String,
@@ -17,7 +17,7 @@ pub(crate) enum FilePurpose {
     Notes(JobId),
 }
 
-/// What a file is kept for, where it is called as those that the service keeps for jobs.
+/// The purpose of a file, if it has a name that the service gives to files of jobs.
 pub(crate) fn kept_for(path: &ObjectPath) -> Option<FilePurpose> {
     let (folder, name) = path.as_str().rsplit_once('/')?;
     let (parent, job) = folder.rsplit_once('/')?;
@@ -42,7 +42,7 @@ fn is_part(name: &str) -> bool {
     chunk.is_some_and(|(chunk, claim)| chunk.len() >= 8 && is_number(chunk) && is_number(claim))
 }
 
-/// Whether the service gave the job its name: 8-4-4-4-12 hexadecimal digits.
+/// Whether the service gave the job its id: 8-4-4-4-12 hexadecimal digits.
 pub(crate) fn is_given(job: &JobId) -> bool {
     let groups = job.as_str().split('-').map(|group| {
         let is_hex = group.bytes().all(|it| it.is_ascii_hexdigit());

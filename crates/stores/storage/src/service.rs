@@ -1,4 +1,4 @@
-//! Sweeping from time to time.
+//! Sweeps periodically.
 
 use std::{future::Future, sync::atomic::Ordering, time::Duration};
 
@@ -7,13 +7,13 @@ use tokio::sync::watch;
 
 use crate::Storage;
 
-/// Pause behind a sweep that failed, where sweeps are rarer.
+/// Pause after a failed sweep, if sweeps are rarer than this.
 const RETRY: Duration = Duration::from_secs(60);
 
 impl Storage {
-    /// Sweeps, and removes old feedback, until `shutdown`, and only while `leading` holds: of several processes one does. The first
-    /// sweep is at once, for what an earlier life has left. When the sender of `leading` is gone, its last
-    /// value stands.
+    /// Sweeps, and removes old feedback, until `shutdown`, while `leading` holds: of several processes only one does.
+    /// The first sweep is immediate, for what an earlier life has left. If the sender of `leading` is gone, its last
+    /// value remains.
     pub async fn run_while(
         self,
         mut leading: watch::Receiver<bool>,
@@ -48,7 +48,7 @@ impl Storage {
         }
     }
 
-    /// Ends what is being removed, and removes no more.
+    /// Waits for the running removal, and permits no more.
     async fn stop_removing(&self) {
         self.inner.stopping.store(true, Ordering::Release);
         drop(self.inner.removing.lock().await);

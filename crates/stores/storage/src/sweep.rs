@@ -6,29 +6,29 @@ use sextant_types::Digest;
 
 use crate::{Amount, Error, Storage, files::before};
 
-/// What a sweep gave back.
+/// What a sweep has removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SweepReport {
-    /// Rows of jobs that had ended.
+    /// Rows of ended jobs.
     pub jobs: u64,
-    /// Models whose registration had failed; their files are among the blobs.
+    /// Models whose registration had failed; their files are counted as blobs.
     pub models: u64,
-    /// Entries of the audit record that were old enough.
+    /// Old entries of the audit record.
     pub audit: u64,
-    /// Parts of jobs that were over.
+    /// Parts of ended jobs.
     pub parts: Amount,
-    /// Notes on webhooks of forgotten jobs.
+    /// Notes on webhooks of removed jobs.
     pub notes: Amount,
     /// Blobs to which nothing referred.
     pub blobs: Amount,
 }
 
 impl Storage {
-    /// Gives back what nobody needs. With `grace` in place of the configured one: with none, uploads that
-    /// are on their way may have to be sent again. One that is under way is waited for.
+    /// Removes what nothing needs. `grace` replaces the configured one. With a grace of zero, uploads that are on their
+    /// way may have to be sent again. Waits for a running sweep.
     ///
     /// # Errors
-    /// [`Error::Strangers`], and nothing is removed, where the registry is not that of the store.
+    /// [`Error::Strangers`] if the registry does not belong to the store; then nothing is removed.
     pub async fn sweep(&self, grace: Option<Duration>) -> Result<SweepReport, Error> {
         let inner = &self.inner;
         let _one_at_a_time = inner.sweeping.lock().await;
@@ -61,9 +61,9 @@ impl Storage {
 }
 
 impl Storage {
-    /// Removes blobs that were stored for something which was refused, where nothing else refers to them.
-    /// Who stores the same content at this moment may have to send it again. What a store whose clock is
-    /// ahead keeps is left to the next sweep.
+    /// Removes blobs that were stored for a refused request, if nothing else refers to them. A client that stores the
+    /// same content at this moment may have to send it again. If the store's clock is ahead, the blobs may stay until
+    /// the next sweep.
     pub async fn give_back(&self, blobs: &[Digest]) {
         if blobs.is_empty() {
             return;
@@ -81,7 +81,7 @@ impl Storage {
 // === impl SweepReport ===
 
 impl SweepReport {
-    /// Bytes of all that was removed.
+    /// Total size of what was removed, bytes.
     pub fn bytes(&self) -> u64 {
         self.parts.bytes + self.notes.bytes + self.blobs.bytes
     }

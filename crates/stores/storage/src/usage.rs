@@ -1,4 +1,4 @@
-//! Who uses what.
+//! The usage of the artefact store.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -12,17 +12,17 @@ use crate::{
     names::{FilePurpose, kept_for},
 };
 
-/// Jobs that are read at once.
+/// Number of jobs that are read at once.
 const PAGE: u32 = 1000;
 
-/// What stored bytes are.
+/// The kind of stored bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
-    /// Files that models were registered from.
+    /// Files from which models were registered.
     Model,
     /// Validation sets.
     Validation,
-    /// Files that were made of models.
+    /// Files that were made from models.
     Variant,
     /// Files that the steps of pipelines need.
     Pipeline,
@@ -30,9 +30,9 @@ pub enum Kind {
     Input,
     /// Files that jobs wrote.
     Output,
-    /// What jobs keep until they are over.
+    /// Parts that jobs keep until they end.
     Parts,
-    /// What is noted about the webhooks of jobs.
+    /// Notes on the webhooks of jobs.
     Notes,
     /// Files that no job names.
     File,
@@ -40,41 +40,41 @@ pub enum Kind {
     Unreferenced,
 }
 
-/// What somebody uses.
+/// One use of the store.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Use {
-    /// What it is.
+    /// The kind.
     pub kind: Kind,
-    /// Whose, where it belongs to somebody.
+    /// The application, if it belongs to one.
     pub application: Option<ApplicationId>,
-    /// Of which model, where it is of one.
+    /// The model, if it belongs to one.
     pub model: Option<ModelId>,
 }
 
-/// Who uses what. Every object counts once: a blob that several models use counts for the first of them
-/// by name, a file that one job wrote and another reads for the one that wrote it.
+/// The usage of the store. Every object counts once: a blob that several models use counts for the first of them by
+/// name, and a file that one job wrote and another reads for the one that wrote it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Usage {
-    /// Sorted by kind, application and model.
+    /// The uses with their sizes, sorted by kind, application and model.
     pub uses: Vec<(Use, Amount)>,
-    /// All together.
+    /// The total.
     pub total: Amount,
-    /// Most bytes that there may be, where that is set.
+    /// Largest number of bytes, if it is limited.
     pub limit_bytes: Option<u64>,
 }
 
-/// What jobs say about files.
+/// The files that jobs name.
 #[derive(Default)]
 struct JobFiles {
     files: HashMap<String, Use>,
-    /// Their names end in `/`.
+    /// By the name of a folder, which ends in `/`.
     folders: HashMap<String, Use>,
     /// By the folder of the parts.
     parts: HashMap<String, Use>,
 }
 
 impl Storage {
-    /// Who uses what, now. Takes as long as listing the whole store.
+    /// The present usage. Takes as long as listing the whole store.
     pub async fn usage(&self) -> Result<Usage, Error> {
         let inner = &self.inner;
         let mut uses = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! What stands between a client and the server: it passes requests on, or breaks them as told.
+//! The proxy between clients and the server: it passes requests on, or injects faults.
 
 use std::{
     collections::HashMap,
@@ -14,32 +14,33 @@ use std::{
 
 use super::relay;
 
-/// What happens to one request.
+/// The fault of one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     /// It is answered with status 503 and the code `SlowDown`; the server never sees it.
     SlowDown,
     /// The connection ends before the server sees the request.
     Refuse,
-    /// The connection ends, on both sides, when so many bytes of the request's body went through.
+    /// Both sides of the connection end after this many bytes of the request's body.
     CutRequest {
         /// Bytes of the body that reach the server.
         after_bytes: u64,
     },
-    /// The connection ends when so many bytes of the answer's body went through: fewer than its
+    /// The connection ends after this many bytes of the answer's body: fewer than its
     /// `Content-Length` says.
     CutResponse {
         /// Bytes of the body that reach the client.
         after_bytes: u64,
     },
-    /// The answer's body is shortened and its `Content-Length` with it, so that HTTP shows nothing.
+    /// The answer's body is shortened together with its `Content-Length`, so that HTTP shows no
+    /// error.
     Truncate {
         /// Bytes of the body that reach the client.
         keep_bytes: u64,
     },
-    /// The server does what it was asked, but its answer is lost.
+    /// The server carries out the request, but its answer is lost.
     LoseResponse,
-    /// The answer stops after so many bytes of its body, and the connection stays open.
+    /// The answer stops after this many bytes of its body, and the connection stays open.
     Stall {
         /// Bytes of the body that reach the client.
         after_bytes: u64,
@@ -55,11 +56,11 @@ pub struct Request {
     pub method: String,
     /// The path, with the bucket, without the query.
     pub path: String,
-    /// What stands behind the `?`; empty if nothing.
+    /// The text after the `?`; empty if there is none.
     pub query: String,
-    /// Where the asked-for range of the object begins, if there is one.
+    /// The first byte of the requested range of the object, if there is one.
     pub first_byte: Option<u64>,
-    /// How many requests came before it since the server was started.
+    /// Number of requests before it since the server was started.
     pub number: usize,
 }
 
@@ -74,22 +75,22 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// From now on `plan` says of each request what happens to it; `None` lets it pass.
+    /// From now on `plan` decides the fault of each request; `None` lets it pass.
     pub fn set(&self, plan: impl FnMut(&Request) -> Option<Fault> + Send + 'static) {
         *lock(&self.plan) = Some(Box::new(plan));
     }
 
-    /// From now on everything passes.
+    /// From now on every request passes.
     pub fn clear(&self) {
         *lock(&self.plan) = None;
     }
 
-    /// Requests seen so far.
+    /// Number of requests so far.
     pub fn requests(&self) -> usize {
         self.requests.load(Ordering::SeqCst)
     }
 
-    /// Requests so far to which something was done.
+    /// Number of requests with a fault so far.
     pub fn injected(&self) -> usize {
         self.injected.load(Ordering::SeqCst)
     }
@@ -103,7 +104,7 @@ impl Faults {
         fault
     }
 
-    /// Held shared by readers of a key and alone by what changes it.
+    /// The lock of a key: readers share it, and a request that changes the key holds it alone.
     pub(super) fn key(&self, path: &str) -> Arc<RwLock<()>> {
         lock(&self.keys).entry(path.to_owned()).or_default().clone()
     }
@@ -117,7 +118,7 @@ impl fmt::Debug for Faults {
     }
 }
 
-/// The listening proxy; deaf when dropped.
+/// The listening proxy. It stops listening when it is dropped.
 #[derive(Debug)]
 pub(super) struct Proxy {
     port: u16,
@@ -161,7 +162,7 @@ impl Proxy {
 impl Drop for Proxy {
     fn drop(&mut self) {
         self.ended.store(true, Ordering::SeqCst);
-        // Wakes the thread, which waits for a connection.
+        // This wakes the thread, which waits for a connection.
         drop(TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)));
         if let Some(thread) = self.thread.take() {
             thread.join().ok();
@@ -175,7 +176,7 @@ fn accept(listener: &TcpListener, server: u16, faults: &Arc<Faults>, ended: &Ato
             return;
         }
         let faults = faults.clone();
-        // A client or server that hangs up is no fault of the proxy's.
+        // A client or server that closes the connection is no error of the proxy.
         thread::spawn(move || relay::serve(&client, server, &faults).ok());
     }
 }

@@ -1,5 +1,5 @@
-//! One connection: a request, its answer, the end. Each connection carries one request only, so that
-//! an answer's end is that of the connection and bodies need not be parsed.
+//! One connection: a request, its answer, the end. Each connection carries only one request, so the
+//! end of an answer is that of the connection, and bodies need not be parsed.
 
 use std::{
     io::{self, Read, Write},
@@ -11,13 +11,14 @@ use std::{
 
 use super::proxy::{Fault, Faults, Request};
 
-/// A head longer than this is refused.
+/// Longest head that is accepted, bytes.
 const MAX_HEAD_BYTES: usize = 64 << 10;
 
 const SLOW_DOWN: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?><Error><Code>SlowDown</Code>\
                          <Message>Reduce your request rate.</Message></Error>";
 
-/// A request's or an answer's first line and headers, and what of its body came along.
+/// The first line and the headers of a request or an answer, and the part of the body that was read
+/// with them.
 struct Head {
     lines: Vec<String>,
     body: Vec<u8>,
@@ -54,7 +55,7 @@ pub(super) fn serve(client: &TcpStream, server_port: u16, faults: &Faults) -> io
             server.shutdown(Shutdown::Write).ok();
         });
         let passed = answer(&server, client, fault);
-        // Ends the other thread's reading, too.
+        // This also ends the other thread's reading.
         if !matches!(fault, Some(Fault::Stall { .. })) || passed.is_err() {
             client.shutdown(Shutdown::Both).ok();
         }
@@ -69,7 +70,8 @@ pub(super) fn serve(client: &TcpStream, server_port: u16, faults: &Faults) -> io
     passed
 }
 
-/// Passes the request on, of its body at most `limit` bytes, until the client hangs up.
+/// Passes on the request, with at most `limit` bytes of its body, until the client closes the
+/// connection.
 fn send(
     head: &Head,
     mut client: &TcpStream,
@@ -88,7 +90,7 @@ fn send(
     Ok(())
 }
 
-/// Passes the answer back, as far as the fault lets it.
+/// Passes back the answer, as far as the fault permits.
 fn answer(mut server: &TcpStream, mut client: &TcpStream, fault: Option<Fault>) -> io::Result<()> {
     let mut head = Head::read(server)?.ok_or(io::ErrorKind::UnexpectedEof)?;
     while head.lines[0].contains(" 100 ") {
@@ -129,7 +131,7 @@ fn slow_down(mut client: &TcpStream, head: &Head) -> io::Result<()> {
     if head.header("expect").is_some() {
         client.write_all(b"HTTP/1.1 100 Continue\r\n\r\n")?;
     }
-    // Unread bytes would reset the connection before the answer is read.
+    // Unread bytes would reset the connection before the client has read the answer.
     let rest = head.body_bytes().unwrap_or(0) - head.body.len() as u64;
     io::copy(&mut client.take(rest), &mut io::sink())?;
     let length = SLOW_DOWN.len();
@@ -144,7 +146,7 @@ fn slow_down(mut client: &TcpStream, head: &Head) -> io::Result<()> {
 // === impl Request ===
 
 impl Request {
-    /// Whether it changes the object of its path; parts of an upload do not, yet.
+    /// Whether it changes the object of its path. Parts of an upload do not change it yet.
     fn changes_key(&self) -> bool {
         !matches!(self.method.as_str(), "GET" | "HEAD") && !self.query.contains("partNumber=")
     }
@@ -153,7 +155,7 @@ impl Request {
 // === impl Head ===
 
 impl Head {
-    /// `None` when the other side hung up without a word.
+    /// `None` if the other side closed the connection without sending anything.
     fn read(mut from: impl Read) -> io::Result<Option<Self>> {
         let mut bytes = Vec::new();
         let mut buffer = [0; 8192];
@@ -210,7 +212,7 @@ impl Head {
         format!("{}\r\n\r\n", self.lines.join("\r\n")).into_bytes()
     }
 
-    /// The head with one header set again.
+    /// The head with one header replaced.
     fn with_header(&self, name: &str, value: &str) -> Vec<u8> {
         let is_other = |line: &&String| {
             let key = line.split(':').next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Measures the time from a change of what is desired to the message at a client of KEDA's kind.
+//! Measures the time from a change of the desired number to the message at a client like KEDA.
 //!
 //! `cargo run --release -p sextant-keda --example push`
 
@@ -21,7 +21,7 @@ use tonic::{Streaming, transport::Endpoint};
 
 type Failure = Box<dyn Error + Send + Sync>;
 
-/// Changes that are measured, one after the other.
+/// Number of consecutive changes that are measured.
 const CHANGES: u32 = 500;
 
 #[tokio::main]
@@ -32,7 +32,7 @@ async fn main() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Prints how long the messages to so many streams took.
+/// Prints the delay of the messages to `streams` streams.
 async fn measure(streams: usize) -> Result<(), Failure> {
     let (desired, pools) = watch::channel(pools(0)?);
     let config = KedaConfig {

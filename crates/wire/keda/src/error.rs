@@ -1,16 +1,16 @@
-//! What can go wrong.
+//! Errors of the server.
 
 use std::{net::SocketAddr, path::PathBuf};
 
 /// Why KEDA cannot be answered.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The address is taken or not one of this machine's.
+    /// The address is in use, or does not belong to this machine.
     #[error("cannot listen on `{address}` for KEDA: {reason}; set another address")]
     Listen {
         /// The address.
         address: SocketAddr,
-        /// What the system says.
+        /// The system's error.
         reason: String,
     },
     /// A certificate or key cannot be read.
@@ -18,7 +18,7 @@ pub enum Error {
     File {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The reason.
         reason: String,
     },
     /// The certificates or the key are not usable.
@@ -29,7 +29,7 @@ pub enum Error {
     Serve(String),
 }
 
-/// An error with all that caused it: the outermost says little.
+/// The text of an error with all its causes: the outermost error says little.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

@@ -1,11 +1,11 @@
-//! Who starts and ends the workers of a pool that KEDA scales.
+//! The provider of pools that KEDA scales.
 
 use async_trait::async_trait;
 use sextant_provider::{Error, Machine, MachineId, Pool, Provider};
 
-/// The provider of pools that KEDA scales. Nothing is ordered here: KEDA asks how many workers are desired.
-/// So it has no machines, starts none and ends none; the workers that KEDA has started count as those of
-/// somebody else. With it a pool has an owner, and the autoscaler decides how many workers are desired.
+/// The provider of pools that KEDA scales. It orders nothing: KEDA asks how many workers are desired. So it has no
+/// machines, starts none and ends none, and the workers that KEDA has started count as not its own. With this provider
+/// a pool is managed, and the autoscaler decides how many workers are desired.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct KedaProvider;
 

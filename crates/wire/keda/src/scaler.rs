@@ -1,12 +1,12 @@
 //! The four calls.
 //!
-//! A stream says what holds when it is opened, and again with each change of how many workers are desired,
-//! also where the answer stays the same: KEDA acts on every message, so one that it failed to act on has
-//! successors. Changes that follow each other faster than a client reads are told as one, the last.
+//! A stream sends the present answer when it is opened, and again with each change of the desired number of workers,
+//! even if the answer stays the same. KEDA acts on every message, so after a message on which it failed to act there
+//! are others. If changes come faster than a client reads, only the last one is sent.
 //!
-//! A stream ends without an error when the server stops, and never by itself: KEDA calls again after two
-//! seconds then, and after an error waits longer each time. A pool that is gone for a while, as when nobody
-//! leads, leaves its stream open and silent.
+//! A stream ends without an error when the server stops, and never by itself. KEDA then calls again after two seconds;
+//! after an error it waits longer each time. If a pool disappears for a while, for example because no process leads,
+//! its stream stays open and silent.
 
 use std::{collections::BTreeMap, future::Future, pin::Pin, sync::Arc};
 
@@ -22,23 +22,23 @@ use crate::proto::{
     external_scaler_server::{ExternalScaler, ExternalScalerServer},
 };
 
-/// The metric of a pool: how many of its workers are desired. Each replica stands for 1.
+/// The metric of a pool: the desired number of its workers. Each replica counts 1.
 pub const METRIC: &str = "sextant_workers_desired";
 
 /// Former name of [`METRIC`], answered until the next release.
 pub const FORMER_METRIC: &str = "sextant_workers_wanted";
 
-/// In the metadata of a ScaledObject's trigger: the name of the pool, which is that of its device type.
+/// The key in the metadata of a ScaledObject's trigger that has the name of the pool, which is that of its device type.
 pub const POOL: &str = "pool";
 
-/// How many workers are desired: `DesiredState::pools` as it is now.
+/// The desired numbers of workers: the present `DesiredState::pools`.
 pub type Pools = watch::Receiver<Arc<Vec<Pool>>>;
 
-/// The service that KEDA calls. Clones answer from the same pools.
+/// The service that KEDA calls. Clones share the pools.
 #[derive(Debug, Clone)]
 pub struct Scaler {
     pools: Pools,
-    /// Open streams end.
+    /// Cancelled when open streams must end.
     ending: CancellationToken,
 }
 
@@ -50,14 +50,14 @@ struct Changes {
     ending: CancellationToken,
 }
 
-/// What a stream gives.
+/// The messages of a stream.
 type Answers = Pin<Box<dyn Stream<Item = Result<IsActiveResponse, Status>> + Send>>;
 
 // === impl Scaler ===
 
 impl Scaler {
-    /// Answers from what these pools say at the time of each call. When their sender is gone, streams end
-    /// and the other calls go on with what it said last.
+    /// Answers from the state of these pools at the time of each call. When their sender is gone, streams end, and the
+    /// other calls use the last state.
     pub fn new(pools: Pools) -> Self {
         Self {
             pools,
@@ -65,23 +65,23 @@ impl Scaler {
         }
     }
 
-    /// For a `tonic` server of the caller's.
+    /// The service for a `tonic` server of the caller's.
     pub fn service(&self) -> ExternalScalerServer<Self> {
         ExternalScalerServer::new(self.clone())
     }
 
-    /// Ends all streams, those included that are opened later. A server whose own shutdown waits for open
-    /// calls needs it.
+    /// Ends all streams, including those that are opened later. Needed by a server whose own shutdown waits for open
+    /// calls.
     pub fn end(&self) {
         self.ending.cancel();
     }
 
-    /// Returns once [`end`](Self::end) was called.
+    /// Resolves once [`end`](Self::end) was called.
     pub(crate) fn ended(&self) -> impl Future<Output = ()> + Send + use<> {
         self.ending.clone().cancelled_owned()
     }
 
-    /// How many workers are desired of the pool that a ScaledObject names.
+    /// The desired number of workers of the pool that a ScaledObject names.
     fn desired(&self, object: &ScaledObjectRef) -> Result<u32, Status> {
         let name = pool_name(object)?;
         let pools = Arc::clone(&self.pools.borrow());
@@ -168,7 +168,7 @@ impl ExternalScaler for Scaler {
 // === impl Changes ===
 
 impl Changes {
-    /// The next answer, as soon as there is one; `None` when there is no other.
+    /// The next answer, as soon as there is one; `None` if there will be no other.
     async fn next(&mut self) -> Option<IsActiveResponse> {
         loop {
             if self.ending.is_cancelled() {

@@ -1,4 +1,4 @@
-//! A port on which KEDA calls.
+//! A port that KEDA calls.
 
 use std::{future::Future, net::SocketAddr, path::PathBuf, time::Duration};
 
@@ -10,36 +10,36 @@ use crate::{Error, Pools, Scaler, error::chain};
 /// Time between two pings of a connection.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
-/// A ping without an answer for so long ends the connection.
+/// Time without an answer to a ping after which the connection ends.
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Open calls end within this time of a shutdown.
+/// Time after a shutdown within which open calls end.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// Largest request, bytes; those of KEDA have the metadata of one trigger.
+/// Largest request, bytes. KEDA's requests contain the metadata of one trigger.
 const MOST_REQUEST_BYTES: usize = 64 << 10;
 
-/// Where KEDA calls.
+/// The settings of the port.
 #[derive(Debug, Clone)]
 pub struct KedaConfig {
     /// Address and port; port 0 takes a free one.
     pub listen: SocketAddr,
-    /// Encryption, if there is to be any.
+    /// Encryption; `None` for none.
     pub tls: Option<Tls>,
 }
 
 /// PEM files for encrypted calls.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tls {
-    /// The certificate, and those between it and the authority.
+    /// The certificate, with the intermediate certificates up to the authority's.
     pub certificate: PathBuf,
     /// Its key.
     pub key: PathBuf,
-    /// Whoever calls must show a certificate of this authority; `None` where anybody may call.
+    /// The authority of the certificate that callers must show; `None` if any caller is accepted.
     pub client_ca: Option<PathBuf>,
 }
 
-/// A port that answers KEDA, and nobody else's calls.
+/// A port that answers only KEDA's calls.
 #[derive(Debug)]
 pub struct KedaServer {
     listener: TcpListener,
@@ -51,11 +51,10 @@ pub struct KedaServer {
 // === impl KedaServer ===
 
 impl KedaServer {
-    /// Takes the port. Calls are answered once [`run`](Self::run) runs.
+    /// Binds the port. Calls are answered once [`run`](Self::run) runs.
     ///
     /// # Errors
-    /// [`Error::Listen`] when the port cannot be taken, [`Error::File`] when a certificate or the key cannot
-    /// be read.
+    /// [`Error::Listen`] if the port cannot be bound, [`Error::File`] if a certificate or the key cannot be read.
     pub async fn bind(config: KedaConfig, pools: Pools) -> Result<Self, Error> {
         let listen = |error: std::io::Error| Error::Listen {
             address: config.listen,
@@ -72,16 +71,15 @@ impl KedaServer {
         })
     }
 
-    /// Where it listens.
+    /// The address on which it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Answers calls until `shutdown`, then ends them: within two seconds it returns.
+    /// Answers calls until `shutdown`, then ends them and returns within two seconds.
     ///
     /// # Errors
-    /// [`Error::Tls`] when the certificates are not usable, [`Error::Serve`] when the system gives no
-    /// connections any more.
+    /// [`Error::Tls`] if the certificates are not usable, [`Error::Serve`] if the system gives no more connections.
     pub async fn run(self, shutdown: impl Future<Output = ()> + Send) -> Result<(), Error> {
         let mut server = Server::builder()
             .tcp_nodelay(true)

@@ -1,4 +1,4 @@
-//! What KEDA is told.
+//! The answers to KEDA.
 
 mod keda {
     mod calls;

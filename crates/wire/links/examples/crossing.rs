@@ -1,6 +1,6 @@
-//! What the way of a query through a fleet costs without its transport: a front end, a dispatcher
-//! that places each query at once, a mailbox and a worker that does nothing, joined by links inside
-//! the process. Prints JSON.
+//! Measures what a query costs on its way through a fleet, without the transport: a front end, a
+//! dispatcher that places each query at once, a mailbox and a worker that does nothing, connected
+//! by links inside the process. Prints JSON.
 //!
 //! `cargo run --release -p sextant-links --example crossing -- QUERIES AT_ONCE`
 
@@ -32,7 +32,7 @@ use sextant_types::{
 };
 use tokio::sync::oneshot;
 
-/// Answers each batch at once with outputs of the signature's kind.
+/// A worker that answers each batch at once with outputs as the signature requires.
 struct Idle(WorkerId);
 
 /// Places each query alone on the one worker.
@@ -210,7 +210,7 @@ async fn main() {
     );
 }
 
-/// A front end that has its links.
+/// A front end with its links.
 async fn start() -> Arc<FrontEnd> {
     let store = Arc::new(InProcessStore::new());
     let variant = conformance::sample_variant("variant", 1.0);
@@ -249,7 +249,7 @@ async fn start() -> Arc<FrontEnd> {
     });
     let running = Arc::clone(&front).run(inside, store, std::future::pending());
     tokio::spawn(running);
-    // Warm, and with all links.
+    // Until everything is warm and all links are open.
     while front.query(query(Instant::now())).await.is_err() {}
     front
 }
@@ -279,9 +279,9 @@ fn query(arrived: Instant) -> Query {
     }
 }
 
-/// What this process has used of the processors, seconds; zero where the system does not say.
+/// Processor time of this process, seconds; zero if the system does not show it.
 fn cpu_seconds() -> f64 {
-    /// Of the counters, on every Linux.
+    /// Ticks per second of the counters, on every Linux.
     const TICKS_PER_S: f64 = 100.0;
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields = stat

@@ -1,15 +1,15 @@
-//! What a message costs: pairs of messages between two halves of a link over the loopback interface,
-//! one at a time and many at once, and tensors.
+//! Measures what a message costs: pairs of messages between two halves of a link over the loopback interface, one at a
+//! time and many at once, and tensors.
 //!
 //! ```text
 //! cargo run --release -p sextant-links --example ping
 //! ```
 //!
-//! Arguments choose among `pairs`, `crowd`, `flood` and `tensors`; by default all are measured. Prints
-//! one JSON document. `pair_p50_us`, `pair_p99_us` and `pair_cpu_us` are one message forth and one back,
-//! one pair at a time, as a lone query has it; `crowd_cpu_us_per_pair` is with so many tasks that each
-//! wait for their own answer, as in a busy front end; `messages_per_s` and `cpu_us_per_message` count
-//! both directions, with `in_flight` pairs under way from one task.
+//! Arguments choose among `pairs`, `crowd`, `flood` and `tensors`; by default all are measured. Prints one JSON
+//! document. `pair_p50_us`, `pair_p99_us` and `pair_cpu_us` are one message in each direction, one pair at a time, as
+//! for a lone query. `crowd_cpu_us_per_pair` is with many tasks that each wait for their own answer, as in a busy front
+//! end. `messages_per_s` and `cpu_us_per_message` count both directions, with `in_flight` pairs at a time from one
+//! task.
 
 use std::{
     io::Write,
@@ -45,7 +45,7 @@ const TENSOR_BYTES: usize = 16 << 20;
 
 #[tokio::main]
 async fn main() -> Result<(), Failure> {
-    // On a task of the runtime, as a role's work is.
+    // This runs on a task of the runtime, like the work of a role.
     let figures = tokio::spawn(measure()).await??;
     writeln!(std::io::stdout(), "{figures:#}")?;
     Ok(())
@@ -206,8 +206,8 @@ fn infer(
 /// CPU time of this process, milliseconds.
 fn cpu_ms() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // The fields behind the name in brackets; user and system time are the 12th and 13th of them, in
-    // hundredths of a second.
+    // The fields after the name in brackets; user and system time are the 12th and 13th of them, in hundredths of a
+    // second.
     let fields = stat
         .rsplit(')')
         .next()

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Growing pauses, with a random part: those who lost the same peer do not come back at the same moment.
+/// Growing pauses with a random part, so that processes that lost the same peer do not return at the same moment.
 pub(crate) struct BackOff {
     least: Duration,
     most: Duration,
@@ -24,14 +24,14 @@ impl BackOff {
         self.next = self.least;
     }
 
-    /// A link was open for that time.
+    /// Notes for how long a link was open.
     pub(crate) fn lasted(&mut self, time: Duration) {
         if time > self.most {
             self.reset();
         }
     }
 
-    /// Half to all of a pause that is twice as long each time.
+    /// Waits for half to all of a pause that doubles each time.
     pub(crate) async fn wait(&mut self) {
         let pause = self.next.mul_f64(0.5 + 0.5 * rand::random::<f64>());
         self.next = (self.next * 2).min(self.most);

@@ -1,37 +1,38 @@
-//! How far the clock of a peer is ahead, without a common clock.
+//! Estimates the offset of a peer's clock without a common clock.
 //!
-//! Every message carries the time at which it was sent. The receiver sees *deltas*: its own clock
-//! when a message came, less the sender's clock when it left, which is the message's way plus the
-//! difference of the clocks. The least of the last [`WINDOW`] deltas belongs to the message with the
-//! least delay. Each side tells the other its own; with equally fast fastest messages either way
-//! half of their difference is the difference of the clocks, and the error is at most half of what
-//! the two fastest messages differ by (Clockwork's published code does the same; the paper does not
-//! say how clocks are compared). The window lets the estimate follow clocks that drift: old deltas
-//! are forgotten with the messages that come.
+//! Every message carries the time at which it was sent. The receiver computes a *delta*: its own
+//! clock when the message arrived, less the sender's clock when it was sent. A delta is the
+//! message's delay plus the difference of the clocks. The least of the last [`WINDOW`] deltas
+//! belongs to the message with the least delay. Each side tells the other its own least delta. If
+//! the fastest messages in both directions are equally fast, half of the difference of the two
+//! least deltas is the difference of the clocks. The error is at most half of the difference
+//! between the delays of the two fastest messages (Clockwork's published code does the same; the
+//! paper does not say how clocks are compared). Because of the window the estimate follows clocks
+//! that drift: new messages replace old deltas.
 
 use std::collections::VecDeque;
 
-/// Deltas that are remembered.
+/// Number of deltas that are remembered.
 pub const WINDOW: u64 = 1_024;
 
 /// A minimum filter over the deltas of one peer's messages.
 ///
-/// Times are nanoseconds on each side's own clock, whatever its beginning: differences beyond what
-/// 63 bits hold, 292 years, saturate.
+/// Times are nanoseconds on each side's own clock, whatever its origin. Differences beyond 63 bits
+/// (292 years) saturate.
 #[derive(Debug, Clone, Default)]
 pub struct OffsetFilter {
-    /// Messages so far.
+    /// Number of messages so far.
     count: u64,
-    /// (number of the message, delta), each larger than those before it: who is not the least now
-    /// but may be when what is before it has left the window.
+    /// (number of the message, delta), with growing deltas: those that may become the least when
+    /// earlier ones have left the window.
     rising: VecDeque<(u64, i64)>,
-    /// What the peer has said of the way to it.
+    /// The least delta that the peer has reported.
     remote: Option<i64>,
 }
 
 impl OffsetFilter {
-    /// A message that the peer sent at `sent`, on its clock, came at `received` on the local one.
-    /// Amortised O(1).
+    /// Notes a message that the peer sent at `sent`, on its clock, and that arrived at `received`
+    /// on the local clock. Amortised O(1).
     pub fn on_message(&mut self, sent: u64, received: u64) {
         let delta = difference(received, sent);
         while self.rising.back().is_some_and(|(_, last)| *last >= delta) {
@@ -46,23 +47,23 @@ impl OffsetFilter {
         }
     }
 
-    /// The peer has told its [`Self::least_delta`].
+    /// Notes the peer's [`Self::least_delta`].
     pub fn on_peer(&mut self, least_delta: i64) {
         self.remote = Some(least_delta);
     }
 
-    /// The peer was started again: its clock and the way to it may be others.
+    /// Forgets everything: the peer was restarted, and its clock and the delay to it may differ.
     pub fn reset(&mut self) {
         *self = Self::default();
     }
 
-    /// The least delta in the window, ns, to be sent to the peer with every message; `None` before
-    /// the first message.
+    /// The least delta in the window, ns, to send to the peer with every message; `None` before the
+    /// first message.
     pub fn least_delta(&self) -> Option<i64> {
         self.rising.front().map(|(_, delta)| *delta)
     }
 
-    /// How far the local clock is ahead of the peer's, ns: (least delta here - least delta there)
+    /// How far the local clock is ahead of the peer's, ns: (local least delta - peer's least delta)
     /// / 2. `None` until both are known.
     pub fn offset(&self) -> Option<i64> {
         let (local, remote) = (self.least_delta()?, self.remote?);
@@ -71,7 +72,8 @@ impl OffsetFilter {
         Some(halved.clamp(i64::MIN.into(), i64::MAX.into()) as i64)
     }
 
-    /// A time on the peer's clock, on the local one; unchanged while the offset is not known.
+    /// Converts a time on the peer's clock to the local one; unchanged while the offset is not
+    /// known.
     pub fn to_local(&self, remote: u64) -> u64 {
         shifted(remote, self.offset().unwrap_or(0).into())
     }
@@ -82,7 +84,7 @@ fn difference(later: u64, earlier: u64) -> i64 {
     exact.clamp(i64::MIN.into(), i64::MAX.into()) as i64
 }
 
-/// `u64::MAX` stands for never, and 0 for at once: neither is a time to be moved.
+/// `u64::MAX` means never, and 0 means at once: neither is shifted.
 fn shifted(time: u64, by: i128) -> u64 {
     if time == 0 || time == u64::MAX {
         return time;

@@ -1,8 +1,8 @@
-//! A front end apart from the dispatcher.
+//! A front end in a process other than the dispatcher's.
 //!
-//! The inputs of a small query travel with it: the dispatcher puts them into a batch and hands the answer
-//! back. Those of a large one go straight to the worker that the dispatcher names, and the outputs come
-//! straight back ([`FrontOptions::inline_bytes`] says what is large).
+//! The inputs of a small query travel with it: the dispatcher puts them into a batch and returns the answer. The inputs
+//! of a large query go directly to the worker that the dispatcher names, and the outputs come back directly
+//! ([`FrontOptions::inline_bytes`] sets the limit).
 //!
 //! ```text
 //! small:  front end --- Ask with inputs ----> dispatcher (the leader) --- batch ---> worker

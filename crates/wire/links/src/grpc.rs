@@ -1,12 +1,12 @@
 //! Links over gRPC.
 //!
-//! Entry points: [`GrpcServer`] where a process is reached, [`GrpcConnector`] where it reaches others,
-//! [`Roster`] which keeps a link to every worker of a fleet. This module carries messages and knows nothing
-//! of what they bring about. A link is one streaming call over a connection of its own; each message of the
-//! call is a frame of several messages of the link, so that under load they share the cost.
+//! Entry points: [`GrpcServer`], through which a process is reached; [`GrpcConnector`], with which it reaches others;
+//! [`Roster`], which keeps a link to every worker of a fleet. This module carries messages and does not know their
+//! effect. A link is one streaming call over a connection of its own. Each message of the call is a frame with several
+//! messages of the link, so that under load they share the cost.
 //!
-//! **Invariant:** a link delivers each message once and in order, or breaks; a frame from a leader that
-//! has been succeeded reaches no worker.
+//! **Invariant:** a link delivers each message once and in order, or breaks. A frame from a leader that has been
+//! succeeded reaches no worker.
 
 mod client;
 mod error;

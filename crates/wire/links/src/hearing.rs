@@ -1,17 +1,17 @@
-//! For how long the other end of a link has been silent.
+//! Measures for how long the other end of a link has been silent.
 //!
-//! Silence counts only while this end runs: a process that stood still has heard nobody, and what others
-//! sent meanwhile lies unread before it. So a time that no look fell into counts as two beats, however long
-//! it was, and the other end is lost only after looks at which it could have been heard.
+//! Silence counts only while this end runs: a process that stood still has heard nothing, and the messages that others
+//! sent meanwhile wait unread. So a time without a look counts as two beats, however long it was, and the other end is
+//! lost only after looks at which it could have been heard.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Counts the silence of one peer, from looks that come once in a beat.
+/// Counts the silence of one peer, from one look in each beat.
 #[derive(Debug)]
 pub(crate) struct SilenceMeter {
-    /// What one look counts at most.
+    /// Largest time that one look counts.
     most: Duration,
     silence: Duration,
     silent: Duration,
@@ -19,7 +19,7 @@ pub(crate) struct SilenceMeter {
 }
 
 impl SilenceMeter {
-    /// Begins now; a look comes with every `beat`, and a peer that is silent for longer than `silence` is lost.
+    /// Starts now. The caller looks once every `beat`. A peer that is silent for longer than `silence` is lost.
     pub(crate) fn new(beat: Duration, silence: Duration) -> Self {
         Self {
             most: (beat * 2).min(silence),
@@ -29,13 +29,13 @@ impl SilenceMeter {
         }
     }
 
-    /// The peer has said something.
+    /// Notes a message of the peer.
     pub(crate) fn heard(&mut self) {
         self.silent = Duration::ZERO;
         self.looked = Instant::now();
     }
 
-    /// Looks, and returns whether the peer is lost.
+    /// Makes one look. Returns whether the peer is lost.
     pub(crate) fn is_lost(&mut self) -> bool {
         let now = Instant::now();
         self.silent += now.duration_since(self.looked).min(self.most);
@@ -71,7 +71,7 @@ mod tests {
             tokio::time::advance(SILENCE * 3).await;
             assert!(!hearing.is_lost());
         }
-        // Nobody is excused for ever by a listener that is slow.
+        // A slow listener does not excuse the peer for ever.
         tokio::time::advance(SILENCE * 3).await;
         tokio::time::advance(SILENCE * 3).await;
         hearing.is_lost();

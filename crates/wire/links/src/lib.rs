@@ -1,14 +1,14 @@
-//! How roles in different processes reach each other.
+//! Links between roles in different processes.
 //!
-//! Entry points: [`front::FrontEnd`], a dispatcher elsewhere; [`link::RemoteWorker`], a worker elsewhere;
-//! [`mailbox::Mailbox`], which takes the tensors that front ends send straight to a worker;
+//! Entry points: [`front::FrontEnd`], a dispatcher in another process; [`link::RemoteWorker`], a worker in another
+//! process; [`mailbox::Mailbox`], which receives the tensors that front ends send directly to a worker;
 //! [`grpc::GrpcServer`], [`grpc::GrpcConnector`] and [`grpc::Roster`], which carry all of it over gRPC.
 //!
-//! What travels is plain messages of the domain ([`link::ToWorker`], [`front::ToDispatcher`],
-//! [`mailbox::ToMailbox`] and their answers) over a [`link::Link`]. Inside a process they are handed over as
-//! they are; between processes [`grpc`] writes each once as protobuf, which `proto/` describes.
+//! A [`link::Link`] carries plain messages of the domain ([`link::ToWorker`], [`front::ToDispatcher`],
+//! [`mailbox::ToMailbox`] and their answers). Inside a process they are passed on unchanged. Between processes,
+//! [`grpc`] writes each once as protobuf, which `proto/` describes.
 //!
-//! **Invariant:** a role cannot tell whether the other is in its process.
+//! **Invariant:** a role cannot tell whether the other one runs in its process.
 
 mod back_off;
 pub mod clock_offset;

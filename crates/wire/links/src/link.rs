@@ -1,13 +1,12 @@
-//! A worker elsewhere: the messages, and the two halves that make a channel of messages a [`Work`].
+//! A worker in another process: the messages, and the two halves that make a channel of messages a [`Work`].
 //!
-//! Entry points: [`RemoteWorker::connect`] where batches are sent, [`serve_worker`] where they run.
-//! Between them lies a [`Link`]: anything that carries messages in order. Times travel as nanoseconds
-//! on the sender's [`Clock`], and the receiver moves them onto its own. Every message carries when it
-//! was sent and the least time that the sender has seen messages take, so that both sides know how
-//! far apart their clocks are (Clockwork's controller and workers do the same): half the difference
-//! of the two least times, by which delays that are alike in both directions cancel out.
+//! Entry points: [`RemoteWorker::connect`] where batches are sent, [`serve_worker`] where they run. Between the two is
+//! a [`Link`]: anything that carries messages in order. Times travel as nanoseconds on the sender's [`Clock`], and the
+//! receiver converts them to its own. Every message carries the time at which it was sent and the least delta that the
+//! sender has seen. So both sides know how far apart their clocks are (Clockwork's controller and workers do the same):
+//! it is half the difference of the two least deltas, in which equal delays in both directions cancel out.
 //!
-//! **Invariant:** nothing is retried or sent twice; a call has one answer, a broken link included.
+//! **Invariant:** nothing is retried or sent twice. Each call has one answer, also if the link breaks.
 //!
 //! [`Work`]: sextant_rpc::Work
 
@@ -29,19 +28,19 @@ pub use messages::{
 };
 pub use server::serve_worker;
 
-/// A link that carries nothing any more.
+/// A link that carries no more messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the link is broken")]
 pub struct Broken;
 
 /// One end of a channel that sends `Out` and receives `In`.
 ///
-/// Contract: what is sent arrives at most once, unchanged and in the order of sending, or the link
-/// breaks. A broken link stays so. `send` never blocks; `receive` may be cancelled without losing a
-/// message, and one task at a time calls it.
+/// Contract: a message that was sent arrives at most once, unchanged and in the order of sending, or the link breaks. A
+/// broken link stays broken. `send` never blocks. `receive` may be cancelled without losing a message. Only one task at
+/// a time calls it.
 #[async_trait]
 pub trait Link<Out, In>: Send + Sync {
-    /// Hands a message on.
+    /// Sends a message.
     fn send(&self, message: Out) -> Result<(), Broken>;
 
     /// The next message.

@@ -1,9 +1,8 @@
-//! Where a worker receives the inputs that front ends hold.
+//! The mailbox in which a worker receives the inputs that front ends hold.
 //!
-//! A batch and the inputs of its parts come on different links, in any order. The one that comes
-//! last hands the batch to the worker, on its own thread: nothing waits for another task. A timer
-//! runs only for batches whose inputs stay away, so that one front end that is slow, cut off or
-//! gone does not take the others' queries with it.
+//! A batch and the inputs of its parts come on different links, in any order. The thread that receives the last of them
+//! passes the batch to the worker, without waiting for another task. A timer runs only for batches with missing inputs.
+//! So a front end that is slow, cut off or gone does not fail the queries of other front ends.
 
 use std::{
     future::Future,
@@ -30,18 +29,18 @@ pub use self::messages::{FromMailbox, PartOutputs, ToMailbox};
 
 use self::table::{AddOutcome, Batch, Content, Due, Put, Table};
 
-/// How long and how much a mailbox keeps.
+/// The time limits and size limits of a mailbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MailboxOptions {
-    /// A batch waits so long after its earliest start for the inputs of some of its parts, and twice as long with
-    /// each time that they were missed before. What large ones take at a gigabit a second is added.
+    /// Time after its earliest start for which a batch waits for the inputs of some of its parts. It doubles with each
+    /// time that they were missed before. The transfer time of large inputs at a gigabit a second is added.
     pub patience: Duration,
-    /// The most that it doubles to. A batch of which no part has its inputs waits so long after it came, and doubles that.
-    /// None waits until after its latest start.
+    /// The limit of that doubling. A batch without any inputs waits for this time after its arrival, which doubles as
+    /// well. No batch waits until after its latest start.
     pub longest_wait: Duration,
-    /// Inputs whose batch does not come are dropped after this time.
+    /// Time after which inputs are dropped if their batch does not come.
     pub keep: Duration,
-    /// Most bytes of inputs that wait.
+    /// Largest number of bytes of waiting inputs.
     pub max_bytes: u64,
 }
 
@@ -59,19 +58,19 @@ impl Default for MailboxOptions {
 /// The mailbox's end of a link to a front end.
 type ServerLink = Arc<dyn Link<FromMailbox, ToMailbox>>;
 
-/// A worker that takes batches whose inputs come from front ends.
+/// A worker that accepts batches whose inputs come from front ends.
 pub struct Mailbox {
     worker: WorkerClient,
     options: MailboxOptions,
     table: Mutex<Table>,
-    /// The next batch or inputs to be given up come earlier than the keeper knows.
+    /// Notified if the next expiry is earlier than the keeper knows.
     sooner: Arc<Notify>,
 }
 
-/// Takes the inputs of the front end at the other end of `link`, until `shutdown`.
+/// Receives the inputs of the front end at the other end of `link`, until `shutdown`.
 ///
 /// # Errors
-/// When the link breaks.
+/// If the link breaks.
 pub async fn serve_mailbox(
     mailbox: Arc<Mailbox>,
     link: ServerLink,
@@ -97,7 +96,7 @@ pub async fn serve_mailbox(
 // === impl Mailbox ===
 
 impl Mailbox {
-    /// Puts a mailbox before `worker`. Must be called inside a tokio runtime.
+    /// Puts a mailbox in front of `worker`. Must be called inside a tokio runtime.
     pub fn new(worker: WorkerClient, options: MailboxOptions) -> Arc<Self> {
         let sooner = Arc::<Notify>::default();
         let mailbox = Arc::new(Self {
@@ -129,7 +128,7 @@ impl Mailbox {
         }
     }
 
-    /// Gives up what is due, and says when to look again.
+    /// Gives up what is due. Returns when to look again.
     fn give_up(&self) -> Option<Instant> {
         let Due {
             batches,
@@ -205,7 +204,7 @@ impl Work for Mailbox {
 }
 
 impl Drop for Mailbox {
-    /// Batches that wait are answered: the worker shuts down.
+    /// The worker shuts down: waiting batches are answered.
     fn drop(&mut self) {
         for batch in self.table().take_all() {
             forward::refuse_all(batch, InferError::ShuttingDown);
@@ -214,14 +213,14 @@ impl Drop for Mailbox {
     }
 }
 
-/// Gives up what waits too long, as long as the mailbox is there.
+/// Gives up what waits too long, as long as the mailbox exists.
 async fn expire(mailbox: Weak<Mailbox>, sooner: Arc<Notify>) {
     let mut next: Option<Instant> = None;
     loop {
         match next {
             None => sooner.notified().await,
             Some(due) => {
-                // Woken early or in time: either way it is looked again.
+                // Whether it was woken early or in time, it looks again.
                 let notified = sooner.notified();
                 drop(tokio::time::timeout_at(due.into(), notified).await);
             }
@@ -233,13 +232,13 @@ async fn expire(mailbox: Weak<Mailbox>, sooner: Arc<Notify>) {
     }
 }
 
-/// An error reaches the front end, or the link is broken and the front end knows.
+/// Sends an error to the front end. If the link is broken, the front end knows.
 fn refuse(link: &ServerLink, ticket: Ticket, error: InferError) {
     let outcome = Err(error);
     let _ = link.send(FromMailbox::Outputs { ticket, outcome });
 }
 
-/// Tokio's time, which tests may stop.
+/// Tokio's time, which tests may pause.
 fn now() -> Instant {
     tokio::time::Instant::now().into_std()
 }

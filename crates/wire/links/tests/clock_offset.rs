@@ -1,4 +1,4 @@
-//! The difference of two clocks, found through messages alone.
+//! The difference of two clocks, estimated from messages alone.
 
 use std::collections::VecDeque;
 
@@ -11,7 +11,7 @@ const MS: i64 = 1_000_000;
 struct Pair {
     here: OffsetFilter,
     there: OffsetFilter,
-    /// How far the clock here is ahead.
+    /// How far the clock of this side is ahead.
     skew: i64,
 }
 
@@ -28,7 +28,7 @@ impl Pair {
         at.saturating_add_signed(self.skew)
     }
 
-    /// A message leaves there at `at`, on the clock there.
+    /// A message leaves the other side at `at`, on its clock.
     fn inward(&mut self, at: u64, delay: u64) {
         let received = self.clock_here(at + delay);
         self.here.on_message(at, received);
@@ -37,7 +37,7 @@ impl Pair {
         }
     }
 
-    /// A message leaves here.
+    /// A message leaves this side.
     fn outward(&mut self, at: u64, delay: u64) {
         self.there.on_message(self.clock_here(at), at + delay);
         if let Some(least) = self.here.least_delta() {
@@ -91,7 +91,7 @@ proptest! {
         pair.inward(at, fastest.1);
         let error = (pair.here.offset().unwrap() - skew).abs();
         prop_assert!(error <= MS / 2, "{error} ns");
-        // A time on the other clock is where it was on this one, within half a millisecond.
+        // A time on the other clock is converted to this one within half a millisecond.
         prop_assert!(pair.here.to_local(at).abs_diff(pair.clock_here(at)) <= 500_000);
     }
 
@@ -112,7 +112,7 @@ proptest! {
 }
 
 proptest! {
-    // Each searches a full window with every message.
+    // Each case searches a full window with every message.
     #![proptest_config(ProptestConfig {
         cases: 16,
         failure_persistence: None,
@@ -162,6 +162,6 @@ fn a_clock_that_drifts_is_followed() {
         filter.on_peer(50_000 - ahead as i64);
     }
     let (offset, truth) = (filter.offset().unwrap(), 60_000 * 100);
-    // The window reaches back by a second: 0.1 ms of drift here, of which half counts.
+    // The window covers the last second: 0.1 ms of drift here, of which half counts.
     assert!((offset - truth).abs() <= 60_000, "{offset}, not {truth}");
 }

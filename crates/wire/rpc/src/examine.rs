@@ -1,29 +1,29 @@
-//! How right something is that answers whole records: a validation set, asked record by record.
+//! Measures how correct the answers of an examinee are: it is asked each record of a validation set.
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use sextant_types::{Accuracy, Metric, NamedTensor, Signature, Tensor};
 
-/// By what answers are scored.
+/// The data for scoring answers.
 #[derive(Debug, Clone, Copy)]
 pub struct Examination<'a> {
-    /// The validation set, as a registration takes it, with labels.
+    /// The validation set with labels, in the form that a registration accepts.
     pub set: &'a Bytes,
     /// The metric.
     pub metric: Metric,
-    /// The output that is scored; `None`: the one that the metric is meant for.
+    /// The output that is scored; `None`: the output for which the metric is meant.
     pub output: Option<&'a str>,
-    /// Inputs and outputs of whoever is examined, by its own shapes.
+    /// Inputs and outputs of the examinee, with its own shapes.
     pub signature: &'a Signature,
 }
 
 /// Why nothing was measured.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ExaminationFailure {
-    /// The set does not fit; a sentence without its end.
+    /// The set does not fit. The text is a sentence without its end.
     #[error("the validation set does not fit: {0}")]
     Unfit(String),
-    /// An answer could not be had.
+    /// A record was not answered.
     #[error("record `{record}` was not answered: {reason}")]
     Unanswered {
         /// Its number, from 1.
@@ -33,13 +33,13 @@ pub enum ExaminationFailure {
     },
 }
 
-/// Whoever is examined.
+/// What is examined.
 #[async_trait]
 pub trait Examinee: Send {
-    /// Answers one record, which is the `done`-th from 0 of `all`, and tells the output called `output`.
+    /// Answers one record, number `done` from 0 of `all`, and returns the output called `output`.
     ///
     /// # Errors
-    /// Why it cannot; the examination ends.
+    /// The reason why it cannot; the examination ends.
     async fn answer(
         &mut self,
         record: Vec<NamedTensor>,
@@ -48,13 +48,13 @@ pub trait Examinee: Send {
     ) -> Result<Tensor, String>;
 }
 
-/// Whoever scores answers.
+/// What scores answers.
 #[async_trait]
 pub trait Examine: Send + Sync {
-    /// Asks every record of a set, one by one, and scores the answers as a registration scores those of variants.
+    /// Asks each record of a set, one by one, and scores the answers as a registration scores those of variants.
     ///
     /// # Errors
-    /// When the set does not fit what is examined, or a record is not answered.
+    /// If the set does not fit the examinee, or a record is not answered.
     async fn examine(
         &self,
         examination: Examination<'_>,
@@ -62,7 +62,7 @@ pub trait Examine: Send + Sync {
     ) -> Result<Accuracy, ExaminationFailure>;
 }
 
-/// Scores nothing: for front ends that measure no pipelines.
+/// An examiner that scores nothing: for front ends that measure no pipelines.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoExaminer;
 

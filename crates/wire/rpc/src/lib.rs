@@ -1,10 +1,10 @@
-//! The client types through which roles reach each other.
+//! The traits through which roles reach each other, with their messages.
 //!
-//! Entry points: [`DispatcherClient`] and [`WorkerClient`]. `sextant_links` has such clients of roles in
-//! other processes.
+//! Entry points: [`DispatcherClient`] and [`WorkerClient`]. `sextant_links` has such clients for roles in other
+//! processes.
 //!
-//! **Invariant:** a role implements a trait, another role holds the client, and neither knows whether
-//! the other is in its process. No transport and no serialisation is known here.
+//! **Invariant:** a role implements a trait, and another role holds the client. Neither knows whether the other runs in
+//! its process. This crate knows no transport and no serialisation.
 
 use std::sync::Arc;
 
@@ -29,14 +29,14 @@ pub use work::{
     WorkerStats,
 };
 
-/// How `api` reaches whoever publishes.
+/// The client with which `api` publishes.
 pub type PublisherClient = Arc<dyn Publish>;
 
-/// How `api` reaches whoever scores answers.
+/// The client with which `api` has answers scored.
 pub type ExaminerClient = Arc<dyn Examine>;
 
-/// How `api` and jobs reach a dispatcher.
+/// The client with which `api` and jobs reach a dispatcher.
 pub type DispatcherClient = Arc<dyn Dispatch>;
 
-/// How a dispatcher reaches a worker.
+/// The client with which a dispatcher reaches a worker.
 pub type WorkerClient = Arc<dyn Work>;

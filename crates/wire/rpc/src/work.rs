@@ -11,63 +11,63 @@ use sextant_types::{Code, EngineName, NamedTensor, Tensor, Variant, VariantId, W
 
 /// A batch to run inside its window.
 pub struct Infer {
-    /// Which variant; it must be loaded.
+    /// The variant; it must be loaded.
     pub variant: VariantId,
-    /// One for each query in the batch; joined by the worker.
+    /// One for each query in the batch; the worker joins them.
     pub parts: Vec<Part>,
-    /// Not to be started before.
+    /// The batch must not start before.
     pub earliest: Instant,
-    /// Refused when it cannot be started by then.
+    /// The batch is refused if it cannot start by then.
     pub latest: Option<Instant>,
-    /// How long the run is expected to take; compared with what it took.
+    /// Expected duration of the run, which is compared with the actual one.
     pub expected: Duration,
-    /// Rows of offline jobs among those of the batch: they are no load that anybody waits for.
+    /// Rows of offline jobs among those of the batch: no client waits for them.
     pub offline_rows: u32,
     /// Called exactly once, on the worker's thread.
     pub done: Box<dyn FnOnce(InferOutcome) + Send>,
 }
 
-/// What a query puts into a batch.
+/// The part of a query in a batch.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Part {
     /// Its inputs, in the signature's order.
     Inputs(Vec<NamedTensor>),
-    /// Its inputs are sent to the worker by the front end that holds them, and the outputs go back
-    /// there: the batch's result has none for it. Only a worker with a mailbox takes such parts.
+    /// The front end that holds its inputs sends them to the worker, and the outputs go back there: the batch's result
+    /// contains none for it. Only a worker with a mailbox accepts such parts.
     Held(Ticket),
 }
 
 /// Names the inputs of one query on their way to one worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket {
-    /// The front end's life: a random number.
+    /// The life of the front end: a random number.
     pub holder: u64,
     /// The query's number there.
     pub query: u64,
-    /// How often the query has been placed, over [`Self::PLACEMENTS`] for each time that it was asked; what comes
-    /// for an earlier placement is stale.
+    /// The number of earlier placements of the query, plus [`Self::PLACEMENTS`] for each time that it was asked.
+    /// Messages for an earlier placement are stale.
     pub attempt: u32,
 }
 
 impl Ticket {
-    /// Placements that one dispatcher can make of one query, at most.
+    /// Largest number of placements that one dispatcher can make of one query.
     pub const PLACEMENTS: u32 = 1 << 16;
 
-    /// How often this dispatcher had placed the query before.
+    /// Number of earlier placements by this dispatcher.
     pub fn placed_before(&self) -> u32 {
         self.attempt % Self::PLACEMENTS
     }
 }
 
-/// What became of a batch.
+/// The result of a batch.
 pub type InferOutcome = Result<BatchResult, InferError>;
 
 /// The outputs of one batch.
 #[derive(Debug, Clone)]
 pub struct BatchResult {
-    /// For each part of the batch, its outputs in the signature's order, or why it alone failed.
+    /// For each part of the batch: its outputs in the signature's order, or the error of that part alone.
     pub outputs: Vec<Result<Vec<Tensor>, InferError>>,
-    /// Where the time went.
+    /// The times of its steps.
     pub timings: BatchTimings,
 }
 
@@ -78,61 +78,61 @@ pub struct BatchTimings {
     pub started: Instant,
     /// From the batch's arrival at the worker to the start of EXEC, less INPUT, microseconds.
     pub queue_us: f64,
-    /// INPUT: joining the inputs and taking them to the device, microseconds.
+    /// INPUT: joining the inputs and transferring them to the device, microseconds.
     pub input_us: f64,
-    /// EXEC: the engine's run as the host saw it, microseconds.
+    /// EXEC: the engine's run as measured by the host, microseconds.
     pub exec_us: f64,
-    /// OUTPUT: taking the outputs from the device and cutting them, microseconds.
+    /// OUTPUT: transferring the outputs from the device and cutting them, microseconds.
     pub output_us: f64,
-    /// EXEC as the device's own clock measured it, microseconds, where it has one.
+    /// EXEC as measured by the device's own clock, microseconds, if it has one.
     pub device_us: Option<f64>,
 }
 
-/// Why a batch did not run, or one part of it.
+/// Why a batch, or one part of it, did not run.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InferError {
-    /// The window opens further ahead than a worker keeps batches.
+    /// The window opens further ahead than the worker's horizon.
     #[error("the batch's window opens too far ahead; send it later")]
     TooEarly,
     /// The window closed before the device was free.
     #[error("the batch could not be started inside its window")]
     TooLate,
-    /// The variant is not loaded here.
+    /// The variant is not loaded on this worker.
     #[error("variant `{0}` is not loaded")]
     NotLoaded(VariantId),
     /// No room for the batch's inputs and outputs.
     #[error("no memory for the batch: {0}")]
     NoMemory(String),
-    /// The variant was unloaded or loaded again while the batch ran; what it computed is void.
+    /// The variant was unloaded or loaded again while the batch ran; its outputs are void.
     #[error("the weights of variant `{0}` changed while the batch ran")]
     WeightsChanged(VariantId),
-    /// The inputs are not what the variant takes.
+    /// The inputs do not fit the variant.
     #[error("{0}")]
     BadShape(String),
-    /// The front end that holds the inputs of the part had not sent them when the batch had to start.
-    /// Another placement may succeed.
+    /// The front end that holds the inputs of the part had not sent them when the batch had to start. Another placement
+    /// may succeed.
     #[error("the inputs did not arrive")]
     InputsMissing,
     /// The engine failed, or was stopped at a limit.
     #[error("{reason}")]
     Failed {
-        /// What a client sees: [`Code::EngineFailed`], or which limit it was.
+        /// The code for the client: [`Code::EngineFailed`], or that of the limit.
         code: Code,
         /// What happened.
         reason: String,
     },
-    /// The engine did not come back, or is gone; the instance has been given up.
+    /// The engine did not return, or is gone; the instance has been given up.
     #[error("variant `{variant}` has failed: {reason}")]
     Lost {
-        /// Which variant.
+        /// The variant.
         variant: VariantId,
         /// What happened.
         reason: String,
     },
-    /// The worker could not be reached any more; what became of the batch is not known.
+    /// The worker cannot be reached any more; the result of the batch is not known.
     #[error("the worker that ran variant `{variant}` was lost: {reason}")]
     Disconnected {
-        /// Which variant.
+        /// The variant.
         variant: VariantId,
         /// What happened.
         reason: String,
@@ -145,18 +145,18 @@ pub enum InferError {
 /// A variant to load inside a window.
 #[derive(Debug, Clone)]
 pub struct Load {
-    /// What to load, with everything the worker needs to know.
+    /// The variant, with everything that the worker needs to know.
     pub variant: Arc<Variant>,
-    /// Not to be started before.
+    /// The load must not start before.
     pub earliest: Instant,
-    /// Refused when it cannot be started by then. It starts when the worker begins to fetch its
-    /// artefact: what that takes is a part of it.
+    /// The load is refused if it cannot start by then. It starts when the worker begins to fetch its artefact: the time
+    /// for that is a part of the load.
     pub latest: Option<Instant>,
-    /// How long it is expected to take, with fetching the artefact.
+    /// Expected duration, including fetching the artefact.
     pub expected: Duration,
 }
 
-/// How long the steps of a load took. All zero for a variant that was loaded already.
+/// The times of a load's steps. All are zero for a variant that was loaded already.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct LoadTimings {
     /// From the request's arrival to its start, microseconds.
@@ -170,28 +170,28 @@ pub struct LoadTimings {
 /// Why a load or unload was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WorkError {
-    /// The window opens further ahead than a worker keeps loads.
+    /// The window opens further ahead than the worker's horizon.
     #[error("the load's window opens too far ahead; send it later")]
     TooEarly,
     /// The window closed before the load could start.
     #[error("the load could not be started inside its window")]
     TooLate,
-    /// The artefact or the engine is not known here.
+    /// The worker does not have the artefact or the engine.
     #[error("variant `{variant}` is not known here: {reason}")]
     Unknown {
-        /// Which variant.
+        /// The variant.
         variant: VariantId,
         /// What is missing.
         reason: String,
     },
-    /// Not enough free pages; nothing is evicted implicitly.
+    /// There are too few free pages; nothing is evicted implicitly.
     #[error(
         "variant `{variant}` needs `{needed}` pages of `{page_bytes}` bytes, `{free}` are free"
     )]
     NoMemory {
-        /// Which variant.
+        /// The variant.
         variant: VariantId,
-        /// Pages it needs in addition.
+        /// The pages that it needs in addition to shared ones.
         needed: u64,
         /// Pages that are free.
         free: u64,
@@ -201,12 +201,12 @@ pub enum WorkError {
     /// The artefact could not be fetched or loaded.
     #[error("variant `{variant}` cannot be loaded: {reason}")]
     Failed {
-        /// Which variant.
+        /// The variant.
         variant: VariantId,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// The instance is not in a state that allows it.
+    /// The state of the instance does not permit it.
     #[error("{0}")]
     Rejected(String),
     /// The worker is shutting down.
@@ -214,7 +214,7 @@ pub enum WorkError {
     ShuttingDown,
 }
 
-/// What a worker has.
+/// The resources of a worker.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WorkerInfo {
     /// Its name.
@@ -223,31 +223,31 @@ pub struct WorkerInfo {
     pub cores: u16,
     /// Names of the engines whose variants it runs.
     pub engines: Vec<EngineName>,
-    /// Pages for what is loaded.
+    /// The pages for loaded variants.
     pub pages: Pages,
     /// Share of core time that was busy over the last second, 0 to 1.
     pub utilization: f64,
 }
 
-/// A device's page cache: all that a controller needs to know of its memory (Clockwork, section 5.2).
+/// A device's page cache: all that the dispatcher must know of its memory (Clockwork, section 5.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Pages {
     /// Size of a page, bytes.
     pub page_bytes: u64,
-    /// Pages there are.
+    /// Number of all pages.
     pub total: u64,
-    /// Pages that nothing occupies.
+    /// Number of free pages.
     pub free: u64,
 }
 
-/// What a worker did and how well it was foreseen.
+/// The actions of a worker, and how well their durations were predicted.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct WorkerStats {
     /// By kind of action.
     pub actions: BTreeMap<ActionKind, ActionStats>,
 }
 
-/// What a worker is told to do.
+/// The kind of an action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ActionKind {
     /// Run a batch.
@@ -263,20 +263,20 @@ pub enum ActionKind {
 pub struct ActionStats {
     /// Actions that succeeded.
     pub succeeded: u64,
-    /// Actions that did not, by code.
+    /// Failed actions, by code.
     pub failed: BTreeMap<&'static str, u64>,
-    /// By how much the last actions took longer than expected.
+    /// How much longer than expected the last actions took.
     pub under_predicted: Mispredictions,
-    /// By how much the last actions took less than expected.
+    /// How much shorter than expected the last actions took.
     pub over_predicted: Mispredictions,
-    /// By how much the last actions ended later than their start and expectation said.
+    /// How much later the last actions ended than their start and expected duration said.
     pub late_completion: Mispredictions,
 }
 
 /// Quantiles of prediction errors, microseconds (Clockwork, figure 10).
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Mispredictions {
-    /// Actions in the log that erred this way.
+    /// Number of actions in the log with an error in this direction.
     pub count: u64,
     /// Median error.
     pub p50_us: f64,
@@ -284,35 +284,35 @@ pub struct Mispredictions {
     pub p99_us: f64,
     /// 99.9th percentile.
     pub p999_us: f64,
-    /// Greatest.
+    /// Largest error.
     pub max_us: f64,
 }
 
-/// What a loaded variant is used for.
+/// The use of a loaded variant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VariantUsage {
-    /// Which variant.
+    /// The variant.
     pub variant: VariantId,
-    /// Since its last batch (or its load), ms.
+    /// Time since its last batch (or its load), ms.
     pub idle_ms: u64,
 }
 
 /// A worker as other roles see it.
 ///
-/// Contract: `infer` never blocks; its `done` is called exactly once, whatever happens. `load`,
-/// `unload` and `leave` are idempotent; the first two return when the instance's state says so.
-/// Nothing is retried by the worker and nothing is evicted implicitly.
+/// Contract: `infer` never blocks, and its `done` is called exactly once, whatever happens. `load`, `unload` and
+/// `leave` are idempotent; the first two return when the instance's state says so. The worker retries nothing and
+/// evicts nothing implicitly.
 #[async_trait]
 pub trait Work: Send + Sync {
-    /// What the worker has, now.
+    /// The present resources of the worker.
     fn info(&self) -> WorkerInfo;
 
-    /// The loaded variants and how long each has been idle.
+    /// The loaded variants, and how long each has been idle.
     fn usage(&self) -> Vec<VariantUsage>;
 
     /// Whether it finishes what it has begun and leaves: nothing new may be sent to it.
     ///
-    /// Provided for workers that never drain.
+    /// The provided method is for workers that never drain.
     fn is_draining(&self) -> bool {
         false
     }
@@ -320,33 +320,34 @@ pub trait Work: Send + Sync {
     /// Queues a batch on the device.
     fn infer(&self, infer: Infer);
 
-    /// Fetches and loads a variant. One that is loaded already is loaded again, whatever the window, where its application
-    /// says that it runs in another process than it does: beside the instance that serves, which then goes.
+    /// Fetches and loads a variant. A variant that is loaded already is loaded again, whatever the window, if its
+    /// application's policy now requires another process: the worker loads a second instance beside the one that
+    /// serves, and then unloads the first.
     async fn load(&self, load: Load) -> Result<LoadTimings, WorkError>;
 
     /// Drains and unloads a variant.
     async fn unload(&self, variant: &VariantId) -> Result<(), WorkError>;
 
-    /// Keeps the threads that run batches to those cores that others use least; answers which.
+    /// Moves the threads that run batches to the cores that other processes use least. Returns these cores.
     ///
     /// # Errors
-    /// [`WorkError::Rejected`] where no other cores are better, where the device is not a processor
-    /// and where the kernel does not say how its cores are used.
+    /// [`WorkError::Rejected`] if no other cores are better, if the device is not a processor, or if the kernel does
+    /// not show how its cores are used.
     ///
-    /// Provided for workers without cores of their own.
+    /// The provided method is for workers without cores of their own.
     async fn repin(&self) -> Result<Vec<u16>, WorkError> {
         Err(WorkError::Rejected(
             "this worker keeps to no cores".to_owned(),
         ))
     }
 
-    /// Has the worker leave, for good. From the return on [`Self::is_draining`] is true: what has begun
-    /// is finished, what is still sent until everyone knows is done as far as there is time, what has
-    /// not begun by then is answered with [`InferError::ShuttingDown`]. Then everything is unloaded and
-    /// the worker is gone from the metadata store. A worker that drains already succeeds at once.
+    /// Makes the worker leave, for good. When the call has returned, [`Self::is_draining`] is true. The worker finishes
+    /// what has begun. As far as there is time, it does what is still sent until all senders know. It answers what has
+    /// not begun by then with [`InferError::ShuttingDown`]. Then it unloads everything and is removed from the metadata
+    /// store. For a worker that drains already the call succeeds at once.
     ///
     /// # Errors
-    /// [`WorkError::Rejected`] where the worker cannot be reached, or knows no such order.
+    /// [`WorkError::Rejected`] if the worker cannot be reached, or does not know this call.
     async fn leave(&self) -> Result<(), WorkError>;
 
     /// Counts and mispredictions since the start.
@@ -402,7 +403,7 @@ impl WorkError {
 // === impl Load ===
 
 impl Load {
-    /// A load that may start at any time from now on.
+    /// A load without a window: it may start at any time from now on.
     pub fn at_once(variant: Arc<Variant>) -> Self {
         Self {
             expected: Duration::try_from_secs_f64(variant.profile.first_ms() / 1e3)
@@ -417,12 +418,12 @@ impl Load {
 // === impl Pages ===
 
 impl Pages {
-    /// Bytes there are.
+    /// Size of all pages, bytes.
     pub fn bytes(&self) -> u64 {
         self.total.saturating_mul(self.page_bytes)
     }
 
-    /// Bytes of the pages that are occupied.
+    /// Size of the occupied pages, bytes.
     pub fn used_bytes(&self) -> u64 {
         self.total
             .saturating_sub(self.free)

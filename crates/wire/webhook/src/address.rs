@@ -1,8 +1,8 @@
-//! Which addresses no message goes to.
+//! The addresses to which no message is sent.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Addresses at which clouds tell a machine about itself and hand out its keys, beside the
+/// Addresses of clouds' metadata services, which hand out a machine's keys, in addition to the
 /// link-local ones.
 const METADATA_V4: [Ipv4Addr; 3] = [
     Ipv4Addr::new(100, 100, 100, 200),
@@ -16,8 +16,8 @@ const METADATA_V6: [Ipv6Addr; 2] = [
     Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254),
 ];
 
-/// Whether an address is link-local, one of a cloud's metadata service, or none that a message can
-/// be sent to. Loopback and private addresses are fine: receivers are often on the same network.
+/// Whether an address is link-local, belongs to a cloud's metadata service, or cannot receive a
+/// message. Loopback and private addresses are permitted: receivers are often on the same network.
 pub fn is_refused(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => {
@@ -30,7 +30,7 @@ pub fn is_refused(address: IpAddr) -> bool {
         IpAddr::V6(address) => {
             let first = address.segments()[0];
             let link_local = first & 0xffc0 == 0xfe80;
-            // Retired, yet the same in meaning.
+            // Deprecated, but with the same meaning.
             let site_local = first & 0xffc0 == 0xfec0;
             link_local
                 || site_local
@@ -42,7 +42,7 @@ pub fn is_refused(address: IpAddr) -> bool {
     }
 }
 
-/// The IPv4 address that an IPv6 address stands for: mapped, compatible, translated or tunnelled.
+/// The IPv4 address that an IPv6 address contains: mapped, compatible, translated or tunnelled.
 fn within(address: Ipv6Addr) -> Option<Ipv4Addr> {
     let segments = address.segments();
     let of = |high: u16, low: u16| {
@@ -53,7 +53,7 @@ fn within(address: Ipv6Addr) -> Option<Ipv4Addr> {
         // `::1` is loopback, not 0.0.0.1.
         [0, 0, 0, 0, 0, 0, 0, 1] => None,
         [0, 0, 0, 0, 0, 0 | 0xffff, high, low] => Some(of(high, low)),
-        // The second is for translators of one's own, whose prefix is 96 bits in common.
+        // The second one is for local translators, whose prefixes share 96 bits.
         [0x64, 0xff9b, 0, 0, 0, 0, high, low] => Some(of(high, low)),
         [0x64, 0xff9b, 1, _, _, _, high, low] => Some(of(high, low)),
         [0x2002, high, low, ..] => Some(of(high, low)),

@@ -1,12 +1,13 @@
 //! Messages to webhooks, over HTTP and HTTPS.
 //!
-//! Entry point: [`Webhooks`], a [`Notify`]. A message is a POST of a JSON document. With a secret it
-//! carries `x-sextant-signature: t=<seconds>,v1=<hex>`, the HMAC-SHA-256 of `<seconds>.<body>`.
+//! Entry point: [`Webhooks`], a [`Notify`]. A message is a POST of a JSON document. With a secret
+//! it has the header `x-sextant-signature: t=<seconds>,v1=<hex>`, the HMAC-SHA-256 of
+//! `<seconds>.<body>`.
 //!
-//! **Invariant:** whoever may start a job may name an address, so no message goes to one that only
-//! the machine or its network has for itself ([`is_refused`]): what a name resolves to is checked
-//! and only then connected to, and redirections are not followed. Neither addresses nor the secret
-//! appear in errors.
+//! **Invariant:** every client that may start a job may name an address. So no message is sent to
+//! an address that is only for the machine or its network ([`is_refused`]): the addresses of a name
+//! are resolved and checked before the connection is made, and redirections are not followed.
+//! Errors contain neither addresses nor the secret.
 
 mod address;
 mod send;

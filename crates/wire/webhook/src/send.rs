@@ -24,19 +24,19 @@ use ureq::{
 
 use crate::is_refused;
 
-/// Longest attempt, from the name's resolution to the status.
+/// Longest duration of an attempt, from the resolution of the name to the status.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How messages are sent.
 #[derive(Clone, Default)]
 pub struct Options {
-    /// Signs messages; unsigned without.
+    /// Signs messages; without it they are not signed.
     pub secret: Option<String>,
-    /// Whether addresses that are otherwise refused may be sent to.
+    /// Whether messages may be sent to addresses that are otherwise refused.
     pub allow_link_local: bool,
 }
 
-/// Sends messages. Cloning shares connections.
+/// Sends messages. Clones share connections.
 #[derive(Clone)]
 pub struct Webhooks {
     agent: Agent,
@@ -64,7 +64,7 @@ impl Webhooks {
             .max_redirects(0)
             .max_redirects_will_error(false)
             .http_status_as_error(false)
-            // A proxy would resolve names itself, past the check.
+            // A proxy would resolve names itself and so bypass the check.
             .proxy(None)
             .user_agent(concat!("sextant/", env!("CARGO_PKG_VERSION")))
             .build();
@@ -100,7 +100,7 @@ impl Webhooks {
             200..=299 => Ok(status),
             _ => Err(DeliveryFailure {
                 reason: format!("the receiver answered {status}"),
-                // Redirections and most refusals stay what they are.
+                // Redirections and most refusals do not change when they are repeated.
                 retry: status >= 500 || matches!(status, 408 | 409 | 425 | 429),
             }),
         }
@@ -123,7 +123,7 @@ impl Notify for Webhooks {
 
 /// The value of `x-sextant-signature` for a body sent at `now_s`, seconds since the Unix epoch.
 pub fn signature(secret: &str, now_s: u64, body: &[u8]) -> String {
-    // A key of any length is fine.
+    // HMAC accepts a key of any length.
     let mut mac = Hmac::<Sha256>::new_from_slice(secret.as_bytes()).expect("any key will do");
     mac.update(format!("{now_s}.").as_bytes());
     mac.update(body);
@@ -131,7 +131,7 @@ pub fn signature(secret: &str, now_s: u64, body: &[u8]) -> String {
     format!("t={now_s},v1={code}")
 }
 
-/// What went wrong, without the address: errors of the library may quote it.
+/// The error without the address: errors of the library may quote it.
 fn refusal(error: &ureq::Error) -> DeliveryFailure {
     let (reason, retry) = match error {
         ureq::Error::Timeout(_) => ("the receiver did not answer in time", true),
@@ -153,7 +153,7 @@ fn refusal(error: &ureq::Error) -> DeliveryFailure {
 
 const REFUSED: &str = "the receiver's address is link-local, or one of the machine's own services";
 
-/// An address that no message goes to.
+/// An address to which no message is sent.
 #[derive(Debug)]
 struct RefusedAddress;
 
@@ -165,7 +165,7 @@ impl fmt::Display for RefusedAddress {
 
 impl std::error::Error for RefusedAddress {}
 
-/// Resolves names and refuses those of which any address is refused.
+/// Resolves names, and refuses a name if any of its addresses is refused.
 #[derive(Debug)]
 struct CheckedResolver {
     inner: DefaultResolver,

@@ -12,7 +12,7 @@ use sextant_webhook::{Options, Webhooks, signature};
 
 const BODY: &str = "{\"job\":\"j\"}";
 
-/// Answers one request with `answer` and returns what it was.
+/// Answers one request with `answer` and returns the request.
 fn receiver(answer: &'static str) -> (String, JoinHandle<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("it has an address");

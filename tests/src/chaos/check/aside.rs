@@ -1,5 +1,5 @@
-//! What goes on beside the load: refusals of what no model takes, jobs that are submitted twice, webhooks,
-//! a model that is registered amid the faults.
+//! What happens beside the load: refusals of queries that no model accepts, jobs that are submitted twice, webhooks,
+//! and a model that is registered during the faults.
 
 use super::{EXPLAINED, Violation};
 use crate::chaos::{
@@ -8,10 +8,10 @@ use crate::chaos::{
     plan::Kind,
 };
 
-/// What a query that no model takes is told.
+/// Codes for a query that no model accepts.
 const MISASKED: [&str; 2] = ["invalid_tensor", "invalid_request"];
 
-/// A query that no model takes is told so, or why nobody looked at it.
+/// A query that no model accepts is refused with one of these codes, or because nothing looked at it.
 pub fn misasked(_: &Plan, history: &[Entry]) -> Vec<Violation> {
     let wrong = |entry: &Entry| match &entry.event {
         Event::Misasked { status, code }
@@ -25,7 +25,7 @@ pub fn misasked(_: &Plan, history: &[Entry]) -> Vec<Violation> {
     history.iter().filter_map(wrong).collect()
 }
 
-/// A job that is submitted again is accepted as it stands, and one of other content under its name refused.
+/// A job that is submitted again is accepted unchanged, and one with other content under its name is refused.
 pub fn repeated(plan: &Plan, history: &[Entry]) -> Vec<Violation> {
     let wrong = |entry: &Entry| match entry.event {
         Event::Repeated {
@@ -42,7 +42,7 @@ pub fn repeated(plan: &Plan, history: &[Entry]) -> Vec<Violation> {
     history.iter().filter_map(wrong).collect()
 }
 
-/// The webhook of a job that is over was told.
+/// The webhook of a job that has ended was told.
 pub fn told(plan: &Plan, history: &[Entry]) -> Vec<Violation> {
     let is_told = |name: &str| {
         let is_it = |entry: &Entry| matches!(&entry.event, Event::Told { job } if job == name);
@@ -58,8 +58,8 @@ pub fn told(plan: &Plan, history: &[Entry]) -> Vec<Violation> {
     history.iter().filter_map(wrong).collect()
 }
 
-/// A model that was registered becomes ready and answers. Where a store was away or full for too long, the
-/// registration may fail for that.
+/// A registered model becomes ready and answers. If a store was away or full for too long, the registration may fail
+/// for that reason.
 pub fn learnt(plan: &Plan, history: &[Entry]) -> Vec<Violation> {
     let was = |test: &dyn Fn(&Kind) -> bool| plan.faults.iter().any(|fault| test(&fault.kind));
     let is_explained = |code: &str| match code {

@@ -1,4 +1,4 @@
-//! Changes and registrations: refused for a reason, and none that was accepted is lost.
+//! Changes and registrations: each refusal has a reason, and no accepted one is lost.
 
 use super::{
     Entry, Span, Violation,
@@ -6,13 +6,13 @@ use super::{
 };
 use crate::chaos::{Plan, history::Event, worth};
 
-/// What a service says that cannot do it now; queries are refused with the same.
+/// Codes with which the service says that it cannot make a change now; queries are refused with the same codes.
 const NOT_NOW: [&str; 3] = ["unavailable", "deadline_exceeded", "overloaded"];
-/// A refusal is seen within this time of the end of its cause, milliseconds.
+/// Time after the end of its cause within which a refusal may still be seen, milliseconds.
 const NOTICED_MS: u64 = 2000;
 
-/// A refused change says why in a code that something explains: 507 `storage_full` where there was no room,
-/// 503 or 504 where something was away.
+/// A refused change has a code that something explains: 507 `storage_full` if there was no room, 503 or 504 if
+/// something was away.
 pub fn changes_refused_with_reason(plan: &Plan, history: &[Entry]) -> Vec<Violation> {
     let wrong = |entry: &Entry| {
         let Event::ChangeRefused { what, status, code } = &entry.event else {
@@ -33,8 +33,8 @@ pub fn changes_refused_with_reason(plan: &Plan, history: &[Entry]) -> Vec<Violat
     history.iter().filter_map(wrong).collect()
 }
 
-/// A registration that was accepted ends with a model that answers; where there was no room or the machine
-/// starved meanwhile, it may fail for that.
+/// An accepted registration ends with a model that answers. If there was no room or the machine was starved meanwhile,
+/// it may fail for that reason.
 pub fn registrations_end(plan: &Plan, history: &[Entry]) -> Vec<Violation> {
     let mut violations = Vec::new();
     let mut wrong = |what| violations.push(Violation::new("registrations_end", what));

@@ -9,8 +9,8 @@ use crate::chaos::{
     worth,
 };
 
-/// Every job that was accepted succeeds; where the store was full or the machine starved meanwhile, it may
-/// fail for that.
+/// Every accepted job succeeds. If the store was full or the machine was starved meanwhile, it may fail for that
+/// reason.
 pub fn jobs_end(plan: &Plan, history: &[Entry]) -> Vec<Violation> {
     let mut violations = Vec::new();
     let mut wrong = |what| violations.push(Violation::new("jobs_end", what));
@@ -39,7 +39,7 @@ pub fn jobs_end(plan: &Plan, history: &[Entry]) -> Vec<Violation> {
     violations
 }
 
-/// Every record of a job that succeeded is in its output exactly once, with the right answer.
+/// Every record of a successful job is in its output exactly once, with the right answer.
 pub fn each_record_once(plan: &Plan, history: &[Entry]) -> Vec<Violation> {
     let mut violations = Vec::new();
     for (number, job) in plan.jobs.iter().enumerate() {
@@ -57,7 +57,7 @@ pub fn each_record_once(plan: &Plan, history: &[Entry]) -> Vec<Violation> {
             }
             *counts.entry(*index).or_default() += 1;
             let record = Plan::record_number(number, *index);
-            // A batch that failed, and the record says so.
+            // A batch failed, and the record says so.
             let has_failed = plan.failing.batches > 0 && scores.is_empty();
             if !has_failed && *scores != worth::answer(plan.seed, record) {
                 wrong(format!("record {index}: another answer"));
@@ -96,11 +96,11 @@ fn submitted(history: &[Entry]) -> impl Iterator<Item = Submission> {
     })
 }
 
-/// Whether what waits for a store, but not for ever, may have given up with this code.
+/// Whether something that waits for a store for a limited time may have given up with this code.
 pub(super) fn gives_up(plan: &Plan, history: &[Entry], span: Span, code: &str) -> bool {
     match code {
         "storage_full" => was_full(plan, history, span),
-        // The stores were there, and answered nobody in time.
+        // The stores were not away, but answered too late.
         "unavailable" => pace::is_starved(history, span),
         _ => false,
     }

@@ -1,4 +1,5 @@
-//! What one process keeps: a backup has all of it, a store loses nothing to a stranger, and registrations take turns.
+//! What one process keeps: a backup is complete, another registry removes nothing from a store, and registrations take
+//! turns.
 
 use super::{Violation, pace};
 use crate::chaos::{
@@ -6,17 +7,17 @@ use crate::chaos::{
     history::{Entry, Event},
 };
 
-/// How long the only registration of an application may wait on an idle machine for those of another, the first of which
-/// takes long, milliseconds.
+/// Longest time on an idle machine for which the only registration of an application may wait for those of another one,
+/// the first of which takes long, milliseconds.
 const WAIT_MS: u64 = 10_000;
 
-/// So many of the others may end before it: one that had begun, and one whose turn it was.
+/// Number of the other registrations that may end before it: one that had begun, and one whose turn it was.
 const PASSED_BY: usize = 2;
 
-/// What the sweep of a stranger is refused with.
+/// The code with which a sweep with a foreign registry is refused.
 const MISMATCH: &str = "store_mismatch";
 
-/// What was acknowledged before a backup began is there where it is restored, and answers.
+/// What was acknowledged before a backup began exists where it is restored, and answers.
 pub fn restored(_: &Plan, history: &[Entry]) -> Vec<Violation> {
     let missing = history.iter().filter_map(|entry| match &entry.event {
         Event::Restored { missing } => Some(missing),
@@ -26,7 +27,7 @@ pub fn restored(_: &Plan, history: &[Entry]) -> Vec<Violation> {
     missing.flatten().map(violation).collect()
 }
 
-/// Beside a store that is not its own a registry removes nothing, and its service says so.
+/// A registry removes nothing from a store that is not its own, and its service reports the mismatch.
 pub fn strangers(_: &Plan, history: &[Entry]) -> Vec<Violation> {
     let mut violations = Vec::new();
     for entry in history {
@@ -54,7 +55,7 @@ pub fn strangers(_: &Plan, history: &[Entry]) -> Vec<Violation> {
     violations
 }
 
-/// The only registration of an application comes to its end although another application has many, and one that takes long.
+/// The only registration of an application ends although another application has many, one of which takes long.
 pub fn fair(_: &Plan, history: &[Entry]) -> Vec<Violation> {
     let mut violations = Vec::new();
     for entry in history {

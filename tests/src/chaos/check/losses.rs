@@ -1,5 +1,4 @@
-//! Losses in the end: nobody who asks meanwhile is sent away, or waits for longer than it takes to do without what was
-//! lost.
+//! Losses at the end: no client is refused meanwhile, or waits longer than it takes to go on without the lost process.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +11,7 @@ use crate::chaos::{
 /// Longest wait for an answer on an idle machine, milliseconds: a process is away for longer, and leases end sooner.
 const SPARED_MS: u64 = 5000;
 
-/// Each query that is asked while processes are lost is answered, and before what was lost comes back.
+/// Each query that is asked while processes are lost is answered, and before the lost process returns.
 pub fn spared(_: &Plan, history: &[Entry]) -> Vec<Violation> {
     let mut asked: BTreeMap<u64, u64> = BTreeMap::new();
     let mut violations = Vec::new();

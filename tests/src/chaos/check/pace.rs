@@ -1,17 +1,17 @@
-//! What the machine could do: rules about time ask for no more than that.
+//! What the machine could do: rules about time are scaled by it.
 //!
-//! [`Event::Pace`] says for which part of the time a thread with work to do waited for a processor. Where
-//! that is a half, everything takes twice as long, whoever is to blame; a rule that asks for an answer within
-//! a second then asks for one within two.
+//! [`Event::Pace`] has the part of the time for which a ready thread waited for a processor. If that is a half,
+//! everything takes twice as long, whatever the cause. A rule that requires an answer within a second then requires one
+//! within two.
 
 use super::{Entry, Span};
 use crate::chaos::history::Event;
 
-/// Times are stretched by this at most: what takes longer is wrong on any machine.
+/// Largest factor by which times are stretched: what takes longer is wrong on any machine.
 const MOST: f64 = 10.0;
 
-/// The part of the processors' time that was to be had in a span: from 1, where the machine was idle, down
-/// to a tenth; 1 where nobody looked.
+/// The part of the processors' time that was available in a span: 1 on an idle machine, at least a tenth; 1 if it was
+/// not measured.
 pub fn to_be_had(history: &[Entry], span: Span) -> f64 {
     let waited = |entry: &Entry| match entry.event {
         Event::Pace { waited } if (span.from_ms..=span.until_ms).contains(&entry.at_ms) => {
@@ -27,14 +27,14 @@ pub fn to_be_had(history: &[Entry], span: Span) -> f64 {
     (1.0 - mean).clamp(1.0 / MOST, 1.0)
 }
 
-/// Whether so little was to be had in a span, a fifth of the time, that patience measured in seconds came to
-/// its end for that alone.
+/// Whether so little was available in a span, a fifth of the time, that time limits of seconds were exceeded for that
+/// reason alone.
 pub fn is_starved(history: &[Entry], span: Span) -> bool {
     const LITTLE: f64 = 0.2;
     to_be_had(history, span) <= LITTLE
 }
 
-/// The same, of the time before this one in which a lease is renewed.
+/// The same for the time before `at_ms` in which a lease is renewed.
 pub fn was_starved(history: &[Entry], at_ms: u64) -> bool {
     const LEASE_MS: u64 = 5000;
     let from_ms = at_ms.saturating_sub(LEASE_MS);
@@ -42,7 +42,7 @@ pub fn was_starved(history: &[Entry], at_ms: u64) -> bool {
     is_starved(history, Span { from_ms, until_ms })
 }
 
-/// What takes so long on an idle machine may take so long before this time.
+/// The stretched length before `at_ms` of a time that is `ms` on an idle machine.
 pub fn stretched_before(history: &[Entry], at_ms: u64, ms: u64) -> u64 {
     let from_ms = at_ms.saturating_sub((ms as f64 * MOST) as u64);
     let until_ms = at_ms;

@@ -1,5 +1,5 @@
-//! Queries in time: an outcome soon after the target, none that waits in peace, and none that a worker takes
-//! with it.
+//! Queries in time: each has an outcome soon after its target, none waits long in peace, and none is lost with a
+//! worker.
 
 use std::collections::BTreeMap;
 
@@ -12,28 +12,28 @@ use crate::chaos::{
 
 /// Longest wait of a query without a target, milliseconds: `fleet.query_limit_ms`.
 const LONGEST_MS: u64 = 60_000;
-/// An outcome comes so long after it was wanted at the latest, faults aside, milliseconds.
+/// Largest delay of an outcome after its target, not counting faults, milliseconds.
 const LATE_MS: u64 = 10_000;
-/// In peace a modest application waits so long at most, milliseconds: some batches of others and its own.
+/// Longest wait of a modest application in peace, milliseconds: some batches of others and its own.
 const PROMPT_MS: u64 = 2000;
-/// So many of its queries do.
+/// Share of its queries that must not wait for longer.
 const PROMPT: f64 = 0.5;
-/// A machine on which the looks at processes come further apart, milliseconds, has no time for the service: how
-/// long queries wait there says nothing.
+/// If the looks at processes are further apart than this, milliseconds, the machine has no time for the service, and
+/// the waits of queries have no meaning.
 const STALLED_MS: u64 = 750;
-/// With fewer queries a share says nothing.
+/// With fewer queries a share has no meaning.
 const ENOUGH: usize = 10;
-/// Peace begins so long after the last fault was over, milliseconds.
+/// Time from the end of the last fault to the start of peace, milliseconds.
 const SETTLED_MS: u64 = 1000;
-/// What was asked before peace may still take so long in it, milliseconds.
+/// Longest time in peace that a query from before peace may still take, milliseconds.
 const FORGOTTEN_MS: u64 = 3000;
-/// A fault is felt for so long after its end, milliseconds.
+/// Time after the end of a fault for which it still has effects, milliseconds.
 const FELT_MS: u64 = 2000;
-/// What queries do not need.
+/// Parts of the service that queries do not need.
 const APART: [&str; 3] = ["postgres", "autoscaler", "variant-gen"];
-/// Processes of which there are several, so that another does what one did.
+/// Processes of which there are several, so that another one takes over.
 const REPLACED: [&str; 2] = ["worker-", "dispatcher"];
-/// What says that nobody could answer.
+/// Codes which say that nothing could answer.
 const NOBODY: [&str; 2] = ["unavailable", "warming"];
 
 /// A query with its outcome.
@@ -46,7 +46,7 @@ struct Query<'a> {
     ended: &'a Event,
 }
 
-/// A query has an outcome soon after its target, or after the longest wait where it has none.
+/// A query has an outcome soon after its target, or after the longest wait if it has none.
 pub fn in_time(plan: &Plan, history: &[Entry]) -> Vec<Violation> {
     let faults = faults(history);
     let wrong = |query: Query<'_>| {
@@ -93,7 +93,7 @@ pub fn prompt(plan: &Plan, history: &[Entry]) -> Vec<Violation> {
     counts.into_iter().filter_map(wrong).collect()
 }
 
-/// In peace there is somebody to answer an application that asks for less than its share.
+/// In peace an application that asks for less than its share is answered.
 pub fn peace(plan: &Plan, history: &[Entry]) -> Vec<Violation> {
     let peace = peace_of(history);
     let is_meant = |query: &Query<'_>| {
@@ -110,8 +110,7 @@ pub fn peace(plan: &Plan, history: &[Entry]) -> Vec<Violation> {
     queries(history).filter_map(wrong).collect()
 }
 
-/// What an application that asks for less than its share asked before peace is over soon after: nobody has
-/// forgotten it.
+/// Queries that an application with less than its share asked before peace end soon after its start: none is forgotten.
 pub fn not_forgotten(plan: &Plan, history: &[Entry]) -> Vec<Violation> {
     let is_calm = |entry: &&Entry| entry.event == Event::Calm;
     let Some(calm_ms) = history.iter().find(is_calm).map(|entry| entry.at_ms) else {
@@ -130,8 +129,8 @@ pub fn not_forgotten(plan: &Plan, history: &[Entry]) -> Vec<Violation> {
     queries(history).filter_map(wrong).collect()
 }
 
-/// What a worker had when it was lost is placed again, and what a dispatcher had is asked elsewhere: whoever has
-/// time is answered.
+/// The queries of a lost worker are placed again, and those of a lost dispatcher are asked at another one: every query
+/// with time left is answered.
 pub fn placed_again(plan: &Plan, history: &[Entry]) -> Vec<Violation> {
     if plan.setting == Setting::One {
         return Vec::new();
@@ -155,12 +154,12 @@ pub fn placed_again(plan: &Plan, history: &[Entry]) -> Vec<Violation> {
             .filter(|target| !APART.contains(&target.as_str()))
             .filter(|target| !plan.front_ends().contains(target) || *target == query.front_end)
             .collect();
-        // A wire that is cut has a target of its own, "worker-1 to ..", and takes no process away.
+        // A disturbed wire has its own target, "worker-1 to ..", and does not end a process.
         let is_one = hit.first().is_some_and(|first| {
             let is_process = REPLACED.iter().any(|name| first.starts_with(name));
             is_process && !first.contains(' ') && hit.iter().all(|other| other == first)
         });
-        // Who gets no processor takes longer to take over than anybody waits.
+        // Without processor time a takeover takes longer than any client waits.
         let is_patient =
             plan.applications[query.application].is_modest && !pace::is_starved(history, span);
         let what = format!(
@@ -173,7 +172,7 @@ pub fn placed_again(plan: &Plan, history: &[Entry]) -> Vec<Violation> {
     queries(history).filter_map(wrong).collect()
 }
 
-/// Whether the campaign itself did not get on.
+/// Whether the campaign itself made no progress.
 fn is_stalled(history: &[Entry], span: Span) -> bool {
     let looks = history.iter().filter_map(|entry| match entry.event {
         Event::Memory { .. } if span.has(entry.at_ms) => Some(entry.at_ms),
@@ -214,7 +213,7 @@ fn queries(history: &[Entry]) -> impl Iterator<Item = Query<'_>> {
     })
 }
 
-/// From the beginning of each fault of the history to its end.
+/// The span of each fault of the history.
 fn faults(history: &[Entry]) -> Vec<(usize, Span)> {
     let began = history.iter().filter_map(|entry| match entry.event {
         Event::FaultBegan { fault } => Some((fault, entry.at_ms)),
@@ -233,7 +232,7 @@ fn faults(history: &[Entry]) -> Vec<(usize, Span)> {
         .collect()
 }
 
-/// When nothing goes wrong any more and the load goes on.
+/// The spans in which nothing is wrong any more and the load goes on.
 fn peace_of(history: &[Entry]) -> Vec<Span> {
     let spans = Span::between(
         history,

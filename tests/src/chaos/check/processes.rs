@@ -1,4 +1,4 @@
-//! Processes: only those die that were killed, none grows without bound, all come back.
+//! Processes: only killed ones die, none grows without bound, and all come back.
 
 use std::collections::BTreeMap;
 
@@ -8,10 +8,10 @@ use crate::chaos::{
     history::{Entry, Event},
 };
 
-/// A process may need so long to say that a store is away on an idle machine, milliseconds.
+/// Time on an idle machine that a process may need to report that a store is away, milliseconds.
 const AWAY_MS: u64 = 30_000;
 
-/// No process ends that nobody killed, none panics, and each ends well when it is asked to.
+/// No process ends that was not killed, none panics, and each ends successfully when it is asked to.
 pub fn nobody_dies(plan: &Plan, history: &[Entry]) -> Vec<Violation> {
     let wrong = |entry: &Entry| match &entry.event {
         Event::Died { process } => Some(format!("`{process}` died at {} ms", entry.at_ms)),
@@ -37,7 +37,7 @@ pub fn nobody_dies(plan: &Plan, history: &[Entry]) -> Vec<Violation> {
     violations
 }
 
-/// A process starts at once unless a store is away, or has only just come back, or the machine starves.
+/// A process starts at once unless a store is away or has just come back, or the machine is starved.
 pub fn starts(plan: &Plan, history: &[Entry]) -> Vec<Violation> {
     let is_store = |fault: usize| plan.faults[fault].kind.is_of_store();
     let mut away = Span::between(
@@ -67,7 +67,7 @@ pub fn starts(plan: &Plan, history: &[Entry]) -> Vec<Violation> {
     history.iter().filter_map(wrong).collect()
 }
 
-/// No process takes more memory than its limit.
+/// No process uses more memory than its limit.
 pub fn memory(_: &Plan, history: &[Entry]) -> Vec<Violation> {
     let mut most: BTreeMap<&str, u64> = BTreeMap::new();
     for entry in history {

@@ -1,4 +1,4 @@
-//! Queries: one outcome each, the right one, for a reason.
+//! Queries: each has one outcome, the right one, with a reason.
 
 use std::collections::BTreeMap;
 
@@ -9,15 +9,14 @@ use crate::chaos::{
     worth,
 };
 
-/// Of the queries that a modest application asks while nothing is wrong, so many are answered on an idle
-/// machine.
+/// Share of the queries of a modest application that must be answered on an idle machine while nothing is wrong.
 const ANSWERED: f64 = 0.9;
-/// With fewer queries a share says nothing.
+/// With fewer queries a share has no meaning.
 const ENOUGH: usize = 10;
-/// A client sees a broken connection within this time of its cause on an idle machine, milliseconds.
+/// Time on an idle machine after its cause within which a client sees a broken connection, milliseconds.
 const NOTICED_MS: u64 = 1000;
 
-/// Each query that was sent has exactly one outcome, and nothing else has one.
+/// Each sent query has exactly one outcome, and there are no other outcomes.
 pub fn one_outcome(_: &Plan, history: &[Entry]) -> Vec<Violation> {
     let mut outcomes: BTreeMap<u64, usize> = BTreeMap::new();
     let mut violations = Vec::new();
@@ -43,7 +42,7 @@ pub fn one_outcome(_: &Plan, history: &[Entry]) -> Vec<Violation> {
     violations
 }
 
-/// An answer is the one to the query's own inputs.
+/// An answer belongs to the query's own inputs.
 pub fn right_answer(plan: &Plan, history: &[Entry]) -> Vec<Violation> {
     let asked = |entry: &Entry| match entry.event {
         Event::Asked { query, .. } => Some(query),
@@ -66,7 +65,7 @@ pub fn right_answer(plan: &Plan, history: &[Entry]) -> Vec<Violation> {
     history.iter().filter_map(wrong).collect()
 }
 
-/// A refusal says why, and something explains it.
+/// A refusal has a reason, and something explains it.
 pub fn refused_with_reason(plan: &Plan, history: &[Entry]) -> Vec<Violation> {
     let wrong = |entry: &Entry| match &entry.event {
         Event::Refused {
@@ -82,12 +81,12 @@ pub fn refused_with_reason(plan: &Plan, history: &[Entry]) -> Vec<Violation> {
     history.iter().filter_map(wrong).collect()
 }
 
-/// Whether a device that does not do all that it is told explains a refusal.
+/// Whether a device that fails on purpose explains a refusal.
 fn is_of_batch(plan: &Plan, code: &str) -> bool {
     plan.failing.batches > 0 && code == "engine_failed"
 }
 
-/// A connection breaks only where the process at its other end was killed meanwhile.
+/// A connection breaks only if the process at its other end was killed meanwhile.
 pub fn broken_with_its_front_end(_: &Plan, history: &[Entry]) -> Vec<Violation> {
     let asked: BTreeMap<u64, (u64, &str)> = history
         .iter()
@@ -109,7 +108,7 @@ pub fn broken_with_its_front_end(_: &Plan, history: &[Entry]) -> Vec<Violation> 
             until_ms: entry.at_ms,
         };
         let is_down = down(history, front_end).iter().any(|it| it.overlaps(span));
-        // Where nobody gets a processor, a client is as late as the service: it is cut off, or gives up.
+        // On a starved machine the client is as slow as the service: it is cut off, or gives up.
         if pace::is_starved(history, span) {
             return None;
         }
@@ -119,7 +118,7 @@ pub fn broken_with_its_front_end(_: &Plan, history: &[Entry]) -> Vec<Violation> 
     history.iter().filter_map(wrong).collect()
 }
 
-/// When a process was down because somebody ended it.
+/// When a process was down because it was ended on purpose.
 fn down(history: &[Entry], name: &str) -> Vec<Span> {
     Span::between(
         history,
@@ -128,9 +127,9 @@ fn down(history: &[Entry], name: &str) -> Vec<Span> {
     )
 }
 
-/// An application that asks for less than its share is answered while nothing is wrong, whatever others
-/// send: before the first fault, and after everything has healed. A machine that gives the service half of
-/// its time owes the half of them an answer.
+/// An application that asks for less than its share is answered while nothing is wrong, whatever others send: before
+/// the first fault, and after everything has healed. If the service gets half of the machine's time, half of the share
+/// suffices.
 pub fn shares(plan: &Plan, history: &[Entry]) -> Vec<Violation> {
     let mut calm = Span::between(
         history,
@@ -140,7 +139,7 @@ pub fn shares(plan: &Plan, history: &[Entry]) -> Vec<Violation> {
     let first = plan.faults.iter().map(|fault| fault.at_ms).min();
     calm.push(Span {
         from_ms: 0,
-        // What was asked just before a fault is hit by it.
+        // Queries asked just before a fault are affected by it.
         until_ms: first.unwrap_or(plan.length_ms).saturating_sub(500),
     });
     let asks = |at_ms: u64, application: usize| {
@@ -158,9 +157,9 @@ pub fn shares(plan: &Plan, history: &[Entry]) -> Vec<Violation> {
             } if asks(*at_ms, *application) => {
                 asked.insert(*query, *application);
             }
-            // The device's work, and not the service's.
+            // The device failed on purpose, not the service.
             Event::Refused { code, .. } if is_of_batch(plan, code) => {}
-            // A connection that breaks is no refusal, and has a rule of its own.
+            // A broken connection is not a refusal, and has a rule of its own.
             Event::Answered { query, .. } | Event::Refused { query, .. } => {
                 if let Some(application) = asked.get(query) {
                     let (asked, answered) = counts.entry(*application).or_default();
@@ -298,7 +297,7 @@ mod tests {
         };
         refuse(0).breaks(&["shares"]);
         refuse(1).breaks(&[]);
-        // Nobody is starved, however busy the machine is.
+        // Every application is answered, however busy the machine is.
         let mut scene = refuse(0);
         scene.add_at(100, Event::Pace { waited: 0.9 });
         scene.breaks(&["shares"]);

@@ -6,12 +6,11 @@ use crate::chaos::{
     history::{Entry, Event},
 };
 
-/// When peace begins, workers may have to say again that they are there, which takes so long on an idle machine,
-/// milliseconds.
+/// Time on an idle machine that workers may need at the start of peace to announce themselves again, milliseconds.
 const ANNOUNCED_MS: u64 = 2000;
 
-/// Long after the load no query is counted as open, no instance is still loaded or drained, every worker is seen, one
-/// dispatcher leads, and the store has what is referred to, no more, and takes files.
+/// Long after the load no query counts as open, no instance is still loading or draining, every worker is known, one
+/// dispatcher leads, and the store has exactly what is referred to and accepts files.
 pub fn settled(_: &Plan, history: &[Entry]) -> Vec<Violation> {
     let wrong = |entry: &Entry| match &entry.event {
         Event::Unsettled { process, what } => {
@@ -22,7 +21,7 @@ pub fn settled(_: &Plan, history: &[Entry]) -> Vec<Violation> {
     history.iter().filter_map(wrong).collect()
 }
 
-/// In peace every worker is seen, and no other: none loses its lease for a moment.
+/// In peace exactly the existing workers are known: none loses its lease for a moment.
 pub fn seen(_: &Plan, history: &[Entry]) -> Vec<Violation> {
     let calm = history.iter().find(|entry| entry.event == Event::Calm);
     let calm_ms = calm.map_or(u64::MAX, |entry| entry.at_ms);
@@ -42,7 +41,7 @@ pub fn seen(_: &Plan, history: &[Entry]) -> Vec<Violation> {
     history.iter().filter_map(wrong).collect()
 }
 
-/// A front end that is asked to end says so and answers what it has begun.
+/// A front end that is asked to end says so and answers the queries that it has begun.
 pub fn parted(_: &Plan, history: &[Entry]) -> Vec<Violation> {
     let mut violations = Vec::new();
     for entry in history {
@@ -98,7 +97,7 @@ mod tests {
             );
             scene
         };
-        // Whoever was forgotten says again that it is there.
+        // A forgotten worker announces itself again.
         seen(2500 + ANNOUNCED_MS).breaks(&[]);
         let mut scene = seen(2501 + ANNOUNCED_MS);
         scene.breaks(&["seen"]);

@@ -1,4 +1,4 @@
-//! A short history that is right, for tests that break it.
+//! A short correct history, for tests that change it.
 
 use std::collections::BTreeSet;
 
@@ -71,12 +71,12 @@ impl Default for Scene {
 }
 
 impl Scene {
-    /// All of it.
+    /// The whole history.
     pub fn history(&self) -> Vec<Entry> {
         self.0.clone()
     }
 
-    /// Fails unless exactly these rules are broken, one entry for each time.
+    /// Asserts that exactly these rules are violated, one entry for each violation.
     pub fn breaks(&self, rules: &[&str]) {
         let found = check(&self.0);
         let broken: Vec<_> = found.iter().map(|violation| violation.rule).collect();
@@ -95,7 +95,7 @@ impl Scene {
         self.0.iter().find(is_it).expect("it was sent").at_ms
     }
 
-    /// What an application asked.
+    /// The queries of an application.
     pub fn queries_of(&self, number: usize) -> BTreeSet<u64> {
         let query = |entry: &Entry| match entry.event {
             Event::Asked {
@@ -106,23 +106,23 @@ impl Scene {
         self.0.iter().filter_map(query).collect()
     }
 
-    /// Adds what happens at the end.
+    /// Adds an event at the end.
     pub fn add(&mut self, event: Event) {
         self.add_at(5000, event);
     }
 
-    /// Adds what happens at a time.
+    /// Adds an event at a time.
     pub fn add_at(&mut self, at_ms: u64, event: Event) {
         let place = self.0.partition_point(|entry| entry.at_ms <= at_ms);
         self.0.insert(place, Entry { at_ms, event });
     }
 
-    /// Takes out what is so.
+    /// Removes the events for which `is_so` holds.
     pub fn remove(&mut self, is_so: impl Fn(&Event) -> bool) {
         self.0.retain(|entry| !is_so(&entry.event));
     }
 
-    /// Puts something else in the place of what `change` has something for.
+    /// Replaces the events for which `change` returns another one.
     pub fn replace(&mut self, change: impl Fn(&Event) -> Option<Event>) {
         for entry in &mut self.0 {
             if let Some(event) = change(&entry.event) {

@@ -1,18 +1,18 @@
-//! A plan of a seed: what is drawn, and from what.
+//! Draws a plan from a seed.
 
 use std::ops::Range;
 
 use super::{Application, Cut, FailureRates, Fault, Job, Kind, Loss, Plan, Registration, Setting};
 use crate::{chaos::worth::Draw, fleet::End};
 
-/// Most time without faults at the beginning, milliseconds; short runs have a quarter of their length.
+/// Longest time without faults at the start, milliseconds. Short runs have a quarter of their length.
 const HEAD_START_MS: u64 = 2000;
 
-/// A run of less than this is short, milliseconds.
+/// Shorter runs than this are short, milliseconds.
 const SHORT_MS: u64 = 5000;
 
 impl Plan {
-    /// The run of a seed. `length_ms` is how long the load meets faults: 10 to 20 s when left out.
+    /// The plan of a seed. `length_ms` is the time for which the load is exposed to faults: 10 to 20 s if it is `None`.
     pub fn draw(seed: u64, length_ms: Option<u64>) -> Self {
         let length_ms = length_ms.unwrap_or_else(|| Draw::new(seed, 0).within(10_000..20_000));
         let mut plan = Self {
@@ -44,18 +44,18 @@ impl Plan {
                 name: format!("job-{number}"),
                 application,
                 at_ms: at_ms.map(|range| draw.within(range)),
-                // Whichever model answers, and never one chunk alone.
+                // Enough for any model, and more than one chunk.
                 records: (draw.within(device_ms) / self.applications[application].alpha_ms.max(8))
                     .max(30),
             }
         };
         let length_ms = self.length_ms;
-        // Up to a quarter of the run of a device.
+        // Up to a quarter of the time of a device.
         let amid = (0..length_ms / 2, length_ms / 30..length_ms / 4);
         vec![
             job(1, Some(amid.0.clone()), amid.1.clone()),
             job(2, Some(amid.0), amid.1),
-            // Sure to be under way when what it needs is cut.
+            // Certain to run when its stores or runners are cut.
             job(3, None, 4000..6000),
         ]
     }
@@ -70,7 +70,8 @@ impl Plan {
         (1..).zip(times).map(registration).collect()
     }
 
-    /// Two of a fleet whose devices do all that they are told, one where the run is short: what they refuse is no loss.
+    /// Two losses of a fleet whose devices do not fail on purpose, one in a short run: refusals by failing devices are
+    /// no losses.
     fn draw_losses(&self, draw: &mut Draw) -> Vec<Loss> {
         if self.setting == Setting::One || self.failing != FailureRates::default() {
             return Vec::new();
@@ -86,7 +87,7 @@ impl Plan {
         }
     }
 
-    /// Faults one after another with some overlap; no two at once of the same thing.
+    /// Faults one after another with some overlap, but no two at once with the same target.
     fn draw_faults(&self, draw: &mut Draw) -> Vec<Fault> {
         let kinds = self.kinds();
         let mut faults: Vec<Fault> = Vec::new();
@@ -110,7 +111,7 @@ impl Plan {
         faults
     }
 
-    /// A wire now and then: there are so many that they would leave no room for anything else.
+    /// Draws a wire only sometimes: there are so many wires that they would displace everything else.
     fn draw_kind(&self, kinds: &[Kind], draw: &mut Draw) -> Kind {
         let has_wires = self.setting != Setting::One;
         if !has_wires || draw.within(0..5) < 3 {
@@ -123,7 +124,7 @@ impl Plan {
         }
     }
 
-    /// What else can go wrong in the setting; processes more often than stores.
+    /// The other kinds of faults in the setting; processes occur more often than stores.
     pub(super) fn kinds(&self) -> Vec<Kind> {
         let mut kinds = Vec::new();
         for process in self.processes() {
@@ -150,7 +151,7 @@ impl Plan {
     }
 }
 
-/// One fleet in two has nobody who stands by.
+/// One fleet in two has no standby dispatcher.
 fn dispatchers(draw: &mut Draw) -> usize {
     draw.within(1..3) as usize
 }
@@ -160,7 +161,7 @@ fn setting(draw: &mut Draw, dispatchers: usize) -> Setting {
         return Setting::One;
     }
     let workers = draw.within(2..4) as usize;
-    // S3 takes no request whose time is off by more than a quarter of an hour.
+    // S3 accepts no request whose time is off by more than a quarter of an hour.
     let clocks = ["+10m", "-5m", "+3s"];
     let last = match dispatchers {
         1 => "dispatcher".to_owned(),
@@ -181,7 +182,7 @@ fn setting(draw: &mut Draw, dispatchers: usize) -> Setting {
     }
 }
 
-/// One run in three has devices that do not do all that they are told.
+/// One run in three has devices that fail on purpose.
 fn failing(draw: &mut Draw) -> FailureRates {
     match draw.within(0..3) {
         0 => FailureRates {
@@ -192,7 +193,7 @@ fn failing(draw: &mut Draw) -> FailureRates {
     }
 }
 
-/// A moment, or longer than anybody waits for a connection to it.
+/// A moment, or longer than any wait for a connection to it.
 fn registry_away_ms(draw: &mut Draw) -> u64 {
     [0, 5000][draw.within(0..2) as usize]
 }
@@ -204,7 +205,7 @@ fn applications(draw: &mut Draw) -> Vec<Application> {
         alpha_ms: draw.within(2..10),
         beta_ms: draw.within(2..20),
         rate: draw.within(4..9) as f64,
-        // Long, so that a machine that is busy otherwise refuses nobody.
+        // Long enough that a busy machine causes no refusal.
         latency_ms: [None, Some(15_000), Some(30_000)][draw.within(0..3) as usize],
         is_modest: true,
     };
@@ -217,7 +218,7 @@ fn applications(draw: &mut Draw) -> Vec<Application> {
         name: "loud".to_owned(),
         alpha_ms,
         beta_ms: draw.within(10..40),
-        // A device answers at most one row in this time; there are up to three.
+        // A device answers at most one row in this time; there are up to three devices.
         rate: 1000.0 / alpha_ms as f64 * draw.within(1..6) as f64,
         latency_ms: Some(draw.within(400..2000)),
         is_modest: false,

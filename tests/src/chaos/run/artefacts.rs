@@ -1,4 +1,4 @@
-//! Changes that the audit record must know, and a store that is filled up.
+//! Changes that must be in the audit record, and the filling of a store.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,12 +11,12 @@ use crate::chaos::{history::Event, plan::STORAGE_BYTES};
 
 /// Time between two changes.
 const CHANGE_EVERY: Duration = Duration::from_millis(700);
-/// The least that is put into a store to fill it, bytes.
+/// Size of the smallest file that is put into a store to fill it, bytes.
 const LEAST_BYTES: u64 = 4 << 10;
 /// Entries of a page of the audit record.
 const PAGE: usize = 1000;
 
-/// Changes the weight of one application after another, by so little that shares stay.
+/// Changes the weight of one application after another, by so little that shares stay the same.
 pub async fn change(stage: Arc<Stage>) {
     let front_ends = stage.plan.front_ends();
     for number in 0usize.. {
@@ -32,13 +32,13 @@ pub async fn change(stage: Arc<Stage>) {
                 changed(&stage, "application.change", &application.name);
             }
             Ok(reply) => client::refused(&stage, &format!("PATCH {path}"), &reply),
-            // Whoever is down or broken has rules of its own.
+            // Other rules check processes that are down and connections that break.
             Err(_) => {}
         }
     }
 }
 
-/// Notes a change that was acknowledged.
+/// Records a change that was acknowledged.
 pub fn changed(stage: &Stage, action: &str, subject: &str) {
     stage.history.note(Event::Changed {
         action: action.to_owned(),
@@ -46,7 +46,7 @@ pub fn changed(stage: &Stage, action: &str, subject: &str) {
     });
 }
 
-/// Puts files into the store until it takes nothing more.
+/// Puts files into the store until it accepts no more.
 pub async fn fill(stage: &Stage) {
     let front_end = &stage.plan.front_ends()[0];
     let mut bytes = STORAGE_BYTES / 2;
@@ -62,7 +62,7 @@ pub async fn fill(stage: &Stage) {
     }
 }
 
-/// Takes them out again; over and over, because the service may be down.
+/// Removes the files again. Repeats this, because the service may be down.
 pub async fn clear(stage: &Stage) {
     const TRIES: usize = 600;
     let front_end = &stage.plan.front_ends()[0];
@@ -93,7 +93,7 @@ async fn ballast(stage: &Stage, front_end: &str) -> Result<Vec<String>, String> 
     Ok(all.filter_map(path).collect())
 }
 
-/// Notes the whole audit record.
+/// Records the whole audit record.
 pub async fn audit(stage: &Stage) -> Result<(), String> {
     let front_end = &stage.plan.front_ends()[0];
     let mut path = format!("/v1/audit?limit={PAGE}");

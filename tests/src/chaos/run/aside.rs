@@ -1,5 +1,5 @@
-//! What goes on beside the load: queries that no model takes, a model that is registered amid the faults,
-//! and sweeps of the store.
+//! What happens beside the load: queries that no model accepts, a model that is registered during the faults, and
+//! sweeps of the store.
 
 use std::{
     sync::{
@@ -22,27 +22,27 @@ use tokio::{
 use super::{Stage, artefacts, client, ended, hooks, jobs};
 use crate::chaos::{history::Event, plan::Application};
 
-/// Time between two queries that no model takes.
+/// Time between two queries that no model accepts.
 const MISASK_EVERY: Duration = Duration::from_millis(300);
 /// Time between two sweeps.
 const SWEEP_EVERY: Duration = Duration::from_millis(2300);
 /// Time between two attempts.
 const AGAIN: Duration = Duration::from_millis(200);
-/// How long a registration may take, with what keeps it waiting.
+/// Longest time of the registration, including its waits.
 const LEARNING: Duration = Duration::from_secs(90);
-/// How long it may take until a model that is ready answers.
+/// Longest time until a ready model answers.
 const ANSWERING: Duration = Duration::from_secs(30);
-/// The application that is registered amid the faults, and its model.
+/// The application that is registered during the faults, and its model.
 const LATE: &str = "late";
 
-/// All of it, under way.
+/// All of it, running.
 pub struct SideLoad {
     late: JoinHandle<Result<(), String>>,
     others: Vec<JoinHandle<Result<(), String>>>,
 }
 
 impl SideLoad {
-    /// Begins.
+    /// Starts it.
     pub fn start(stage: &Arc<Stage>, begun: Instant) -> Self {
         let is_learning = Arc::<AtomicBool>::default();
         let late = tokio::spawn(learn_late(
@@ -66,7 +66,7 @@ impl SideLoad {
     }
 }
 
-/// Asks with inputs that are too short.
+/// Sends queries with inputs that are too short.
 async fn misask(stage: Arc<Stage>) -> Result<(), String> {
     let front_ends = stage.plan.front_ends();
     for number in 0usize.. {
@@ -88,7 +88,7 @@ async fn misask(stage: Arc<Stage>) -> Result<(), String> {
     Ok(())
 }
 
-/// Has the store swept without grace, but not while an upload is on its way.
+/// Sweeps the store without grace, except while an upload is on its way.
 async fn sweep(stage: Arc<Stage>, is_learning: Arc<AtomicBool>) -> Result<(), String> {
     let front_ends = stage.plan.front_ends();
     for front_end in front_ends.iter().cycle() {
@@ -128,7 +128,7 @@ async fn learn_late(
     Ok(())
 }
 
-/// Registers it, and waits for what becomes of it.
+/// Registers the model, and waits for the result.
 async fn learn(stage: &Stage) -> Result<(String, String), String> {
     let until = Instant::now() + LEARNING;
     let front_ends = stage.plan.front_ends();
@@ -159,7 +159,7 @@ async fn create(stage: &Stage, front_end: &str) -> bool {
     let body = json!({"name": LATE, "metric": "top1"}).to_string();
     let to = (Method::POST, "/v1/applications");
     let reply = client::send(stage, front_end, to, Some(body.into_bytes())).await;
-    // One that is there already was created by an attempt whose answer was lost.
+    // An existing one was created by an attempt whose answer was lost.
     reply.is_ok_and(|reply| reply.is_success() || reply.status == 409)
 }
 
@@ -185,7 +185,7 @@ async fn upload(stage: &Stage, front_end: &str) -> bool {
     }
 }
 
-/// Whether every front end has it answered.
+/// Whether every front end answers queries to it.
 async fn is_answered(stage: &Stage) -> bool {
     for front_end in stage.plan.front_ends() {
         let until = Instant::now() + ANSWERING;
@@ -208,7 +208,7 @@ async fn is_answered(stage: &Stage) -> bool {
 fn late() -> Application {
     Application {
         name: LATE.to_owned(),
-        // Unlike any of a plan: its file is another.
+        // It must differ from every model of a plan, so that its file differs.
         alpha_ms: 1,
         beta_ms: 5,
         rate: 0.0,

@@ -1,4 +1,4 @@
-//! What a client says to the service, and how it takes what comes back.
+//! Requests to the service, and the handling of answers.
 
 use std::time::Duration;
 
@@ -17,9 +17,9 @@ use crate::{
     onnx,
 };
 
-/// How long the service may take on an idle machine to be well again after everything has come back.
+/// Longest time on an idle machine until the service is well again after everything has come back.
 const HEALED: Duration = Duration::from_secs(60);
-/// Longest wait for an answer of which nothing says how long it takes.
+/// Longest wait for an answer without another limit.
 const PATIENCE: Duration = Duration::from_secs(100);
 /// Time between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -35,17 +35,17 @@ pub struct Reply {
 }
 
 impl Reply {
-    /// The body as JSON; null where it is none.
+    /// The body as JSON; null if it is not JSON.
     pub fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or_default()
     }
 
-    /// Whether it is no refusal.
+    /// Whether it is not a refusal.
     pub fn is_success(&self) -> bool {
         (200..300).contains(&self.status)
     }
 
-    /// What it is, in a line.
+    /// The answer as one line of text.
     pub fn say(&self) -> String {
         format!("{} {}", self.status, String::from_utf8_lossy(&self.body))
     }
@@ -74,7 +74,7 @@ pub async fn upload(stage: &Stage, name: &str, form: Form) -> Result<Reply, Stri
     receive(request.timeout(PATIENCE).multipart(form)).await
 }
 
-/// What comes back.
+/// Waits for the answer.
 pub async fn receive(request: RequestBuilder) -> Result<Reply, String> {
     let response = request.send().await.map_err(|error| format!("{error:?}"))?;
     let status = response.status().as_u16();
@@ -86,7 +86,7 @@ pub async fn receive(request: RequestBuilder) -> Result<Reply, String> {
     Ok(Reply { status, body })
 }
 
-/// Notes that a change was refused.
+/// Records that a change was refused.
 pub fn refused(stage: &Stage, what: &str, reply: &Reply) {
     stage.history.note(Event::ChangeRefused {
         what: what.to_owned(),
@@ -175,7 +175,7 @@ pub fn validation(seed: u64) -> Vec<u8> {
     lines.into_bytes()
 }
 
-/// Waits until every front end says that it is ready and has answered every application.
+/// Waits until every front end reports that it is ready and has answered every application.
 pub async fn ready(stage: &Stage, is_part: bool) -> Result<(), String> {
     for name in stage.plan.front_ends() {
         let process = name.clone();
@@ -206,7 +206,7 @@ async fn look(stage: &Stage, name: &str) -> Result<(), String> {
         return Err(reply.say());
     }
     for application in &stage.plan.applications {
-        // One query among too many is answered if it is in as much of a hurry as they are.
+        // Among too many queries, a query is answered if its target is like theirs.
         let asks = match application.is_modest {
             true => Application {
                 latency_ms: None,

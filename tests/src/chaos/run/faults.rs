@@ -1,4 +1,4 @@
-//! Faults by the clock: each begins when its time has come and ends when its time is over.
+//! Timed faults: each starts and ends at its time.
 
 use std::{
     collections::BTreeMap,
@@ -24,12 +24,12 @@ use crate::{
     fleet::End,
 };
 
-/// How late S3 answers while it is slow.
+/// Delay of S3's answers while it is slow.
 const SLOW: Duration = Duration::from_millis(700);
-/// Time between two resets of a wire, and two looks at a disk that is to stay full.
+/// Time between two resets of a wire, and between two fillings of a disk.
 const AGAIN: Duration = Duration::from_millis(200);
 
-/// Carries out all of them; returns when the last is over and every killed process is up again.
+/// Carries out all faults. Returns when the last one is over and every killed process is up again.
 pub async fn carry_out(stage: &Arc<Stage>, begun: Instant) {
     let mut faults = JoinSet::new();
     let mut turns: BTreeMap<String, Arc<Mutex<()>>> = BTreeMap::new();
@@ -40,7 +40,7 @@ pub async fn carry_out(stage: &Arc<Stage>, begun: Instant) {
         faults.spawn(async move {
             sleep_until((begun + Duration::from_millis(stage.plan.faults[number].at_ms)).into())
                 .await;
-            // A process may start so slowly that its next fault would come before.
+            // A process may start so slowly that its next fault would come before it is up.
             let _turn = turn.lock().await;
             one(&stage, number).await
         });
@@ -89,7 +89,7 @@ async fn one(stage: &Arc<Stage>, number: usize) -> Result<(), String> {
     Ok(())
 }
 
-/// Has something go wrong for so long, which is none of the faults of the plan.
+/// Causes a fault for a time that is not one of the plan's.
 pub async fn once(stage: &Arc<Stage>, kind: Kind, time: Duration) -> Result<(), String> {
     let (at, of) = (Arc::clone(stage), kind.clone());
     blocking(move || begin(&at, &of)).await??;
@@ -98,7 +98,7 @@ pub async fn once(stage: &Arc<Stage>, kind: Kind, time: Duration) -> Result<(), 
     blocking(move || end(&at, &kind)).await
 }
 
-/// Why this machine does not permit a fault, if so.
+/// The reason why this machine does not permit a fault, if it does not.
 fn left_out(stage: &Stage, kind: &Kind) -> Option<String> {
     if *kind != Kind::DiskFilled {
         return None;
@@ -125,10 +125,10 @@ fn begin(stage: &Stage, kind: &Kind) -> Result<(), String> {
     Ok(())
 }
 
-/// What a fault does again for as long as it lasts.
+/// Repeats what a fault does while it lasts.
 fn go_on(stage: &Stage, kind: &Kind) -> Result<(), String> {
     match kind {
-        // What the service gives back meanwhile is taken, too.
+        // Room that the service frees meanwhile is taken as well.
         Kind::DiskFilled => fill(stage),
         Kind::Wire {
             process,
@@ -185,7 +185,7 @@ fn break_store(fleet: &mut Fleet, kind: &Kind) {
             .s3
             .faults()
             .set(|request| (request.number % 2 == 0).then_some(s3::Fault::SlowDown)),
-        // Of one process, or of the disk.
+        // These affect one process, or the disk.
         _ => {}
     }
 }

@@ -1,5 +1,4 @@
-//! What webhooks of jobs are told. The first message about each job is refused, so that it has to come
-//! again.
+//! The receiver of jobs' webhooks. It refuses the first message about each job, so that the message has to come again.
 
 use std::{
     collections::BTreeSet,
@@ -17,20 +16,20 @@ use tokio::{
 use super::Stage;
 use crate::chaos::history::Event;
 
-/// How long a message may take to come again after the end of its job, with attempts that fail.
+/// Longest time after the end of its job until a message comes again, with failed attempts.
 const PATIENCE: Duration = Duration::from_secs(40);
 /// Longest time of one message.
 const MESSAGE: Duration = Duration::from_secs(10);
 /// Longest message, bytes.
 const MOST_BYTES: usize = 1 << 16;
 
-/// What jobs are given.
+/// The address that jobs are given.
 pub fn address(stage: &Stage) -> String {
     let address = stage.hooks.local_addr().map(|it| it.to_string());
     format!("http://{}/told", address.unwrap_or_default())
 }
 
-/// Takes messages. Never ends by itself.
+/// Receives messages. Never ends by itself.
 pub async fn listen(stage: Arc<Stage>) -> Result<(), String> {
     let listener = stage.hooks.try_clone();
     let listener = listener.and_then(|it| it.set_nonblocking(true).map(|()| it));
@@ -56,7 +55,7 @@ pub async fn listen(stage: Arc<Stage>) -> Result<(), String> {
     }
 }
 
-/// Waits until every job that has ended was told of, or for a while.
+/// Waits, for a limited time, until the webhook was told of every job that has ended.
 pub async fn all_told(stage: &Stage) {
     let until = Instant::now() + PATIENCE;
     while Instant::now() < until && !untold(stage).is_empty() {

@@ -1,4 +1,4 @@
-//! Offline jobs: submitted amid the faults by a client that does not give up, and read in the end.
+//! Offline jobs: a persistent client submits them during the faults, and reads them at the end.
 
 use std::{
     sync::Arc,
@@ -17,19 +17,19 @@ use crate::chaos::{
     worth,
 };
 
-/// How long a client goes on with what it was refused.
+/// Time for which a client repeats a refused request.
 const PATIENCE: Duration = Duration::from_secs(90);
 /// Time between two attempts.
 const AGAIN: Duration = Duration::from_millis(200);
-/// How long a job may take to come some way before it is cut, and the time between two looks.
+/// Longest time until a job has made some progress, before it is cut.
 const UNDER_WAY: Duration = Duration::from_secs(8);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// Attempts to submit a job again.
+/// Number of attempts to submit a job again.
 const REPEATS: usize = 20;
-/// Records of a chunk: few, so that jobs are cut in the middle.
+/// Number of records of a chunk: few, so that jobs are cut in the middle.
 const CHUNK: u64 = 20;
 
-/// Submits the plan's jobs at their times, but for those that come after the load.
+/// Submits the plan's jobs at their times, except those that come after the load.
 pub fn submit(stage: &Arc<Stage>, begun: Instant) -> JoinSet<Result<(), String>> {
     let times = stage.plan.jobs.iter().map_while(|it| it.at_ms);
     super::at(begun, times, |number| submit_one(Arc::clone(stage), number))
@@ -63,7 +63,7 @@ async fn submit_one(stage: Arc<Stage>, number: usize) -> Result<(), String> {
     Ok(())
 }
 
-/// Submits a job again, as a client does that has not heard the answer or takes the name for free.
+/// Submits a job again, like a client that has not received the answer or believes that the name is free.
 async fn repeat(stage: &Stage, job: usize, (to, body): ((Method, &str), &Value), is_same: bool) {
     for front_end in stage.plan.front_ends().iter().cycle().take(REPEATS) {
         let body = body.to_string().into_bytes();
@@ -81,7 +81,7 @@ async fn repeat(stage: &Stage, job: usize, (to, body): ((Method, &str), &Value),
     }
 }
 
-/// Submits the jobs that come after the load, waits for the end of every job and notes what it wrote.
+/// Submits the jobs that come after the load, waits for the end of every job and records its output.
 pub async fn finish(
     stage: &Arc<Stage>,
     mut submitted: JoinSet<Result<(), String>>,
@@ -115,8 +115,8 @@ pub async fn finish(
     Ok(())
 }
 
-/// Ends the registry as by a power cut while a job is under way, and starts it again. While queries came, jobs
-/// waited for most of the time, and asked the registry for little.
+/// Ends the registry like a power cut while a job runs, and starts it again. During the load, jobs mostly waited and
+/// used the registry little.
 async fn cut_registry(stage: &Arc<Stage>) -> Result<(), String> {
     if stage.plan.setting == Setting::One || !is_one_under_way(stage).await {
         return Ok(());
@@ -125,10 +125,10 @@ async fn cut_registry(stage: &Arc<Stage>) -> Result<(), String> {
     faults::once(stage, Kind::PostgresKilled, away).await
 }
 
-/// Ends whoever runs jobs as by a power cut, one after another, and starts them again. While queries came, jobs
-/// waited for most of the time: now they are cut in the middle.
+/// Ends the processes that run jobs like a power cut, one after another, and starts them again. During the load, jobs
+/// mostly waited; now they are cut in the middle.
 async fn cut(stage: &Arc<Stage>) -> Result<(), String> {
-    // The claim of a runner whose clock is ahead lapses as much later.
+    // If a runner's clock is ahead, its claim lapses later by as much.
     if matches!(
         &stage.plan.setting,
         Setting::Fleet {
@@ -153,7 +153,7 @@ async fn cut(stage: &Arc<Stage>) -> Result<(), String> {
     Ok(())
 }
 
-/// Waits until a job has come some way and not to its end; not for long, and not where all have ended.
+/// Waits until a job has made progress and has not ended. Gives up after a while, or if all jobs have ended.
 async fn is_one_under_way(stage: &Stage) -> bool {
     let until = Instant::now() + UNDER_WAY;
     let front_end = &stage.plan.front_ends()[0];
@@ -184,7 +184,7 @@ fn has_ended(job: &Value) -> bool {
     matches!(state, Some("succeeded" | "failed" | "cancelled"))
 }
 
-/// The job's last document; none where it does not end.
+/// The job's last document; `None` if it does not end.
 async fn over(stage: &Stage, name: &str) -> Result<Option<Value>, String> {
     let mut patience = Patience::new(PATIENCE);
     while !patience.is_over(stage) {
@@ -216,7 +216,7 @@ fn output(name: &str) -> String {
     format!("out/{name}.jsonl")
 }
 
-/// Asks again and again until it is not refused.
+/// Repeats a request until it is not refused.
 pub async fn insist(
     stage: &Stage,
     (method, path): (Method, &str),

@@ -1,5 +1,5 @@
-//! While one process works: a backup of it is restored elsewhere and answers, and beside a registry that is not its own the
-//! store loses nothing.
+//! Checks of the setting with one process: a backup of it is restored in another place and answers, and a store loses
+//! nothing beside a registry that is not its own.
 
 use std::{
     collections::BTreeSet,
@@ -22,24 +22,25 @@ use crate::{
     process::command,
 };
 
-/// How long it may take until what was restored answers.
+/// Longest time until a restored service answers.
 const ANSWERING: std::time::Duration = std::time::Duration::from_secs(30);
 /// Time between two attempts.
 const AGAIN: std::time::Duration = std::time::Duration::from_millis(200);
-/// Lists of what has to be in a backup, and the member of their documents.
+/// Lists of what must be in a backup, and the member of their documents.
 const LISTS: [(&str, &str); 3] = [
     ("/v1/applications", "applications"),
     ("/v1/models", "models"),
     ("/v1/jobs?limit=1000", "jobs"),
 ];
 
-/// A restored service, asked as the one of the stage is.
+/// A restored service, used like the one of the stage.
 struct RestoredService {
     service: TestCluster,
     _folder: TempDir,
 }
 
-/// Takes a backup, restores it, and takes its registry away from its store. A fleet's are tried by `tests/tests/fleet/stores.rs`.
+/// Takes a backup, restores it, and separates its registry from its store. `tests/tests/fleet/stores.rs` tests the same
+/// for a fleet.
 pub async fn keep(stage: &Arc<Stage>) -> Result<(), String> {
     if stage.plan.setting != Setting::One {
         return Ok(());
@@ -63,7 +64,7 @@ pub async fn keep(stage: &Arc<Stage>) -> Result<(), String> {
     }
 }
 
-/// What is registered, and which jobs there are, as kinds and names.
+/// The registered things and the jobs, as kinds and names.
 async fn listed(stage: &Stage, address: &str) -> Result<BTreeSet<String>, String> {
     let mut all = BTreeSet::new();
     for (path, member) in LISTS {
@@ -91,7 +92,7 @@ async fn ask(
     .await
 }
 
-/// Backs the running service up and starts another over the backup. Blocks.
+/// Takes a backup of the running service and starts another one with it. Blocks.
 fn restore(stage: &Stage) -> Result<RestoredService, String> {
     let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
     let beside = stage.with(|service| match service {
@@ -131,7 +132,7 @@ fn settings() -> Settings {
     }
 }
 
-/// What was there before the backup and is not in it, answers among it.
+/// What existed before the backup and is not in it, including answers.
 async fn missing(
     stage: &Stage,
     restored: &RestoredService,
@@ -164,13 +165,13 @@ async fn missing(
     Ok(missing)
 }
 
-/// Starts the restored service with an empty registry, and has it sweep what that does not know.
+/// Starts the restored service with an empty registry, and tells it to sweep the store that it does not know.
 async fn estrange(stage: &Arc<Stage>, mut restored: RestoredService) -> Result<(), String> {
     let stranger = blocking(move || {
         restored.service.stop();
         let data = restored.service.data();
         for end in ["", "-wal", "-shm"] {
-            // Those beside it are not always there.
+            // The files beside it do not always exist.
             fs::remove_file(data.join(format!("registry.sqlite{end}"))).ok();
         }
         restored.service.launch();
@@ -190,6 +191,6 @@ async fn estrange(stage: &Arc<Stage>, mut restored: RestoredService) -> Result<(
         code: swept.json()["code"].as_str().unwrap_or("").to_owned(),
         lost: before.saturating_sub(blobs()),
     });
-    // It ends by itself, which blocks.
+    // Its end blocks.
     blocking(move || drop(stranger)).await
 }

@@ -1,4 +1,4 @@
-//! The end of front ends, with queries that they have begun.
+//! The end of front ends that have begun queries.
 
 use std::{
     sync::Arc,
@@ -12,18 +12,18 @@ use tokio::{task::JoinSet, time::sleep};
 use super::{Stage, blocking, client};
 use crate::chaos::{history::Event, plan::Application};
 
-/// Queries that are begun: more than three devices answer while the front end still takes connections.
+/// Number of begun queries: more than three devices answer while the front end still accepts connections.
 const BEGUN: u64 = 160;
-/// Numbers of queries that no load reaches.
+/// First number of these queries; no load reaches it.
 const NUMBERS: u64 = 1 << 30;
-/// From the first query to the signal.
+/// Time from the first query to the signal.
 const HEAD_START: Duration = Duration::from_millis(250);
-/// A front end says within this time of the signal that it is not ready; it answers for longer.
+/// Time after the signal within which a front end reports that it is not ready. It answers for longer.
 const NOTICE: Duration = Duration::from_millis(900);
 /// Time between two looks at its readiness.
 const LOOK_EVERY: Duration = Duration::from_millis(40);
 
-/// Asks each front end to end while it has queries, and notes how it does.
+/// Asks each front end to end while it has queries, and records how it behaves.
 pub async fn leave(stage: &Arc<Stage>) {
     for front_end in stage.plan.front_ends() {
         let mut queries = JoinSet::new();
@@ -47,7 +47,7 @@ pub async fn leave(stage: &Arc<Stage>) {
     }
 }
 
-/// Whether it says that it is ready for all of the time in which it is to say that it is not.
+/// Whether it reports that it is ready during the whole time in which it must report that it is not.
 async fn is_ready_for(stage: &Stage, front_end: &str) -> bool {
     let until = Instant::now() + NOTICE;
     while Instant::now() < until {

@@ -1,4 +1,4 @@
-//! An open-loop load: queries are sent when their time has come, whatever became of those before.
+//! An open-loop load: queries are sent at their times, whatever happened to earlier ones.
 
 use std::{
     sync::{
@@ -19,14 +19,14 @@ use tokio::{
 use super::{Stage, client};
 use crate::chaos::{history::Event, plan::Arrival, worth::Draw};
 
-/// The load goes on after the last fault until all is well again, at most for so long.
+/// Longest time for which the load goes on after the last fault, until all is well again.
 const MOST_MS: u64 = 180_000;
-/// One query in so many has a client that hangs up.
+/// One query in this number has a client that closes the connection.
 const HASTY: u64 = 8;
-/// After so long, milliseconds.
+/// Time until it does so, milliseconds.
 const HASTE_MS: std::ops::Range<u64> = 2..300;
 
-/// Queries under way.
+/// The running queries.
 pub struct Load {
     is_over: Arc<AtomicBool>,
     sender: JoinHandle<()>,
@@ -40,7 +40,7 @@ impl Load {
         Self { is_over, sender }
     }
 
-    /// Sends no more and waits for the outcome of all that were sent.
+    /// Sends no more queries and waits for the outcome of all sent ones.
     pub async fn stop(self) {
         self.is_over.store(true, Ordering::Relaxed);
         self.sender.await.ok();
@@ -50,7 +50,7 @@ impl Load {
 async fn send(stage: Arc<Stage>, begun: Instant, is_over: Arc<AtomicBool>) {
     let mut queries = JoinSet::new();
     let arrivals = stage.plan.arrivals(stage.plan.length_ms + MOST_MS);
-    // The first number is that of the query which asks whether the service is well.
+    // Number 0 is the query that asks whether the service is well.
     for (number, arrival) in (1..).zip(arrivals) {
         sleep_until((begun + Duration::from_secs_f64(arrival.at_ms / 1000.0)).into()).await;
         if is_over.load(Ordering::Relaxed) {
@@ -71,7 +71,7 @@ async fn ask(stage: &Stage, query: u64, arrival: Arrival) {
     });
     let body = client::query(stage, &stage.plan.applications[arrival.application], query);
     if let Some(haste) = haste(stage.plan.seed, query) {
-        // One that is not connected has hung up as well.
+        // A client that could not connect has closed as well.
         hang_up(stage, &front_end, &body, haste).await.ok();
         return stage.history.note(Event::GivenUp { query });
     }
@@ -79,7 +79,7 @@ async fn ask(stage: &Stage, query: u64, arrival: Arrival) {
     stage.history.note(outcome);
 }
 
-/// What becomes of a query whose client waits.
+/// The outcome of a query whose client waits.
 pub async fn outcome(stage: &Stage, front_end: &str, query: u64, body: Vec<u8>) -> Event {
     let to = (Method::POST, "/v1/queries");
     match client::send(stage, front_end, to, Some(body)).await {
@@ -96,8 +96,8 @@ pub async fn outcome(stage: &Stage, front_end: &str, query: u64, body: Vec<u8>) 
     }
 }
 
-/// Asks, and tears the connection down after a while, whatever came until then. An end of the connection
-/// alone would say that the client asks nothing more, not that it has gone.
+/// Sends a query, and resets the connection after a while, whatever was received. Closing only one direction would say
+/// that the client asks nothing more, not that it has gone.
 async fn hang_up(
     stage: &Stage,
     front_end: &str,
@@ -117,7 +117,7 @@ async fn hang_up(
     stream.set_zero_linger()
 }
 
-/// How long the client of a query waits that does not wait for its end.
+/// Time after which the client of a query closes the connection, if it does.
 fn haste(seed: u64, query: u64) -> Option<Duration> {
     let mut draw = Draw::new(seed, 1_000_000 + query);
     (draw.within(0..HASTY) == 0).then(|| Duration::from_millis(draw.within(HASTE_MS)))

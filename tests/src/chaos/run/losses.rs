@@ -1,6 +1,6 @@
-//! The last act of a fleet: processes are lost one after another while a few clients go on, each of which waits for
-//! an answer before it asks again. Amid the faults of the load something else was wrong most of the time; here each
-//! query has only one loss to blame.
+//! The last act of a fleet: processes are lost one after another while a few clients go on. Each client waits for an
+//! answer before it asks again. During the faults of the load several things were wrong at most times; here only one
+//! loss can have caused each failure.
 
 use std::{
     collections::BTreeMap,
@@ -26,18 +26,18 @@ use crate::{
     fleet::End,
 };
 
-/// Clients of each application at each front end.
+/// Number of clients of each application at each front end.
 const CLIENTS: usize = 2;
-/// From an answer to the next query of its client.
+/// Time from an answer to the next query of its client.
 const PAUSE: Duration = Duration::from_millis(15);
-/// From the first query to the first loss, and from the end of a loss to the next.
+/// Time from the first query to the first loss, and from the end of a loss to the next.
 const BETWEEN: Duration = Duration::from_millis(1500);
-/// How long a process is away: longer than the leases of all, by more than it takes to do without it.
+/// Time for which a process is away: longer than all leases, by more than the takeover takes.
 const AWAY: Duration = Duration::from_secs(8);
 /// Time between two resets of a wire.
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// Carries out the plan's losses. Returns when every query has an outcome and all is as it was before.
+/// Carries out the plan's losses. Returns when every query has an outcome and everything is as before.
 pub async fn carry_out(stage: &Arc<Stage>) -> Result<(), String> {
     if stage.plan.losses.is_empty() {
         return Ok(());
@@ -81,8 +81,8 @@ async fn one(stage: &Arc<Stage>, number: usize, loss: Loss) -> Result<(), String
     Ok(())
 }
 
-/// Resets the autoscaler's connections to the metadata store again and again: it has something to say when a worker
-/// goes, and when it returns.
+/// Resets the autoscaler's connections to the metadata store repeatedly: it writes when a worker goes, and when it
+/// returns.
 async fn cut_for(stage: &Stage, time: Duration) -> Result<(), String> {
     let until = Instant::now() + time;
     while Instant::now() < until {
@@ -92,7 +92,7 @@ async fn cut_for(stage: &Stage, time: Duration) -> Result<(), String> {
     Ok(())
 }
 
-/// A worker that has something which no other has, if there is one: others have to load it.
+/// A worker that has an instance which no other worker has, if there is one: other workers must load it.
 async fn worker(stage: &Stage) -> Result<String, String> {
     let to = (Method::GET, "/v1/instances");
     let reply = client::send(stage, &stage.plan.front_ends()[0], to, None).await?;
@@ -123,7 +123,7 @@ async fn leader(stage: &Stage) -> Result<String, String> {
     Err("no dispatcher leads".to_owned())
 }
 
-/// Who goes on.
+/// The clients that go on.
 struct Clients {
     is_over: Arc<AtomicBool>,
     all: JoinSet<()>,
@@ -152,7 +152,7 @@ impl Clients {
         Self { is_over, all }
     }
 
-    /// Waits for the outcome of all that was asked.
+    /// Waits for the outcome of all queries.
     async fn stop(self) {
         self.is_over.store(true, Ordering::Relaxed);
         self.all.join_all().await;

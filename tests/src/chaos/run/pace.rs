@@ -1,4 +1,4 @@
-//! How busy the machine is: what else runs on it is part of what a run can tell.
+//! Measures how busy the machine is: this is a part of the result of a run.
 
 use std::{
     fs,
@@ -13,19 +13,19 @@ use crate::chaos::history::Event;
 
 /// Time between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// The least part of a processor's time that counts as had: a run ends on any machine.
+/// Least part of a processor's time that is assumed: a run ends on any machine.
 const LEAST: f64 = 0.1;
-/// How long a look keeps a processor busy.
+/// Time for which a look keeps a processor busy.
 const LOOK: Duration = Duration::from_millis(15);
 
-/// Time that passes as slowly as the machine is busy.
+/// A time limit that is stretched on a busy machine.
 pub struct Patience {
     left: Duration,
     looked: Instant,
 }
 
 impl Patience {
-    /// So long on an idle machine.
+    /// This time on an idle machine.
     pub fn new(time: Duration) -> Self {
         Self {
             left: time,
@@ -33,7 +33,7 @@ impl Patience {
         }
     }
 
-    /// Whether it is over; asked often.
+    /// Whether it is over. Must be called often.
     pub fn is_over(&mut self, stage: &Stage) -> bool {
         let passed = self.looked.elapsed();
         self.looked += passed;
@@ -43,7 +43,7 @@ impl Patience {
     }
 }
 
-/// Notes again and again for how much of its time a busy thread waits for a processor.
+/// Periodically records for how much of its time a busy thread waits for a processor.
 pub async fn watch(stage: Arc<Stage>) -> Result<(), String> {
     let mut looks = interval(LOOK_EVERY);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -56,7 +56,7 @@ pub async fn watch(stage: Arc<Stage>) -> Result<(), String> {
     }
 }
 
-/// `None` where the kernel does not count what its scheduler does.
+/// `None` if the kernel does not show the scheduler's counts.
 fn look() -> Option<f64> {
     let (begun, before) = (Instant::now(), waited()?);
     while begun.elapsed() < LOOK {
@@ -66,7 +66,7 @@ fn look() -> Option<f64> {
     Some((lost.as_secs_f64() / begun.elapsed().as_secs_f64()).min(1.0))
 }
 
-/// How long this thread has waited for a processor so far.
+/// Total time that this thread has waited for a processor.
 fn waited() -> Option<Duration> {
     let counted = fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     let nanoseconds = counted.split_whitespace().nth(1)?.parse().ok()?;

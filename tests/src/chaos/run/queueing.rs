@@ -1,4 +1,5 @@
-//! Registrations of one application that has many, the first of which takes long, beside the only one of another.
+//! Registrations of an application that has many, the first of which takes long, beside the only one of another
+//! application.
 
 use std::time::{Duration, Instant};
 
@@ -15,21 +16,21 @@ use crate::{
     onnx,
 };
 
-/// How long the others may take in the end, and the only one at most.
+/// Longest time of the others, and of the only one.
 const PATIENCE: Duration = Duration::from_secs(25);
 /// Time between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// The application with many.
+/// The application with many registrations.
 const CROWD: &str = "crowd";
-/// The other.
+/// The application with one.
 const LONE: &str = "lone";
-/// What a row of the long one takes, and of the others, and each batch as much again, milliseconds.
+/// Time of the long model for each row, and for each batch, milliseconds.
 const LONG_MS: u64 = 300;
 const SHORT_MS: u64 = 1;
-/// Registrations behind the long one.
+/// Number of registrations after the long one.
 const BEHIND: usize = 3;
 
-/// Has them all registered. Where there is one process: there it has one place.
+/// Registers all of them. Only in the setting with one process, which registers one model at a time.
 pub async fn queue(stage: &Stage) -> Result<(), String> {
     if stage.plan.setting != Setting::One {
         return Ok(());
@@ -61,7 +62,7 @@ pub async fn queue(stage: &Stage) -> Result<(), String> {
     clear(stage, &long, &others).await
 }
 
-/// Cancels the long one, where it has not come to its end, waits for the others, and takes all models out again.
+/// Cancels the long registration if it has not ended, waits for the others, and removes all models.
 async fn clear(stage: &Stage, long: &str, others: &[String]) -> Result<(), String> {
     let path = format!("/v1/jobs/{long}");
     done(stage, (Method::DELETE, &path), None).await?;
@@ -76,7 +77,7 @@ async fn clear(stage: &Stage, long: &str, others: &[String]) -> Result<(), Strin
     Ok(())
 }
 
-/// The job that registers a model whose rows take so long.
+/// The job that registers a model with this time for a row.
 async fn register(
     stage: &Stage,
     (application, name): (&str, &str),
@@ -115,7 +116,7 @@ fn is_over(job: &Value) -> bool {
     matches!(state, "succeeded" | "failed" | "cancelled")
 }
 
-/// The job as soon as that is so, or as it is when the patience is over.
+/// The job's document when the condition holds, or its last document when the patience is over.
 async fn until(stage: &Stage, is_so: fn(&Value) -> bool, job: &str) -> Result<Value, String> {
     let mut patience = Patience::new(PATIENCE);
     loop {

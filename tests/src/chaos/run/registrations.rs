@@ -1,4 +1,4 @@
-//! Models that are registered amid the faults by a client that does not give up, and asked in the end.
+//! Models that a persistent client registers during the faults, and asks at the end.
 
 use std::{
     sync::Arc,
@@ -22,14 +22,14 @@ use crate::{
     digits, onnx,
 };
 
-/// How long a client goes on with what it was refused, and waits for the end of a registration.
+/// Time for which a client repeats a refused request, and waits for the end of a registration.
 const PATIENCE: Duration = Duration::from_secs(150);
 /// Time between two attempts.
 const AGAIN: Duration = Duration::from_millis(200);
-/// How long the metadata store is away under a registration: longer than it takes to measure an emulated model.
+/// Time for which the metadata store is away during a registration: longer than it takes to measure an emulated model.
 const AWAY: Duration = Duration::from_secs(4);
 
-/// Sends the plan's registrations at their times, but for those that come after the load.
+/// Sends the plan's registrations at their times, except those that come after the load.
 pub fn submit(stage: &Arc<Stage>, begun: Instant) -> JoinSet<Result<(), String>> {
     let times = stage.plan.registrations.iter().map_while(|it| it.at_ms);
     super::at(begun, times, |number| submit_one(Arc::clone(stage), number))
@@ -53,7 +53,7 @@ async fn submit_one(stage: Arc<Stage>, number: usize) -> Result<(), String> {
                 });
                 return Ok(());
             }
-            // An attempt before was accepted, and nobody was told.
+            // An earlier attempt was accepted, and its answer was lost.
             Ok(reply) if reply.status == StatusCode::CONFLICT.as_u16() && !last.is_empty() => {
                 stage.history.note(Event::Registered {
                     registration: number,
@@ -73,7 +73,7 @@ async fn submit_one(stage: Arc<Stage>, number: usize) -> Result<(), String> {
 
 fn form(stage: &Stage, name: &str) -> Form {
     let part = |bytes: Vec<u8>, file: &str| Part::bytes(bytes).file_name(file.to_owned());
-    // A file of its own, so that nothing of it is in the store already.
+    // A separate file, so that nothing of it is in the store already.
     let metadata = vec![
         ("sextant.alpha_ms", "3".to_owned()),
         ("sextant.beta_ms", "3".to_owned()),
@@ -92,7 +92,7 @@ fn form(stage: &Stage, name: &str) -> Form {
         .part("validation", part(validation, "validation.jsonl"))
 }
 
-/// Sends the registrations that come after the load, waits for the end of every one and asks what was registered.
+/// Sends the registrations that come after the load, waits for the end of all, and asks the registered models.
 pub async fn finish(
     stage: &Arc<Stage>,
     mut submitted: JoinSet<Result<(), String>>,
@@ -123,8 +123,8 @@ pub async fn finish(
     Ok(())
 }
 
-/// Ends the metadata store as by a power cut, so that what is measured meanwhile cannot be shown to anybody, and starts
-/// it again after a while.
+/// Ends the metadata store like a power cut, so that variants that are measured meanwhile cannot be published, and
+/// starts it again after a while.
 async fn cut_metadata(stage: &Arc<Stage>) -> Result<(), String> {
     if stage.plan.setting == Setting::One {
         return Ok(());
@@ -132,7 +132,7 @@ async fn cut_metadata(stage: &Arc<Stage>) -> Result<(), String> {
     faults::once(stage, Kind::RedisKilled, AWAY).await
 }
 
-/// State and code of a model whose registration is over; none where it does not end.
+/// State and code of a model whose registration has ended; `None` if it does not end.
 async fn over(stage: &Stage, name: &str) -> Result<Option<(String, String)>, String> {
     let front_end = &stage.plan.front_ends()[0];
     let mut patience = Patience::new(PATIENCE);
@@ -153,7 +153,7 @@ async fn over(stage: &Stage, name: &str) -> Result<Option<(String, String)>, Str
     Ok(None)
 }
 
-/// What a model answers to the inputs of number 0, as soon as it does.
+/// A model's answer to the inputs of number 0, as soon as it answers.
 async fn ask(stage: &Stage, name: &str) -> Result<Vec<f32>, String> {
     let front_end = &stage.plan.front_ends()[0];
     let inputs = digits::input(&json!(worth::inputs(stage.plan.seed, 0)));

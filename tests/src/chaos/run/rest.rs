@@ -1,4 +1,4 @@
-//! After the load: whether everything is as it was before.
+//! Checks after the load whether everything is as before.
 
 use std::time::{Duration, Instant};
 
@@ -12,25 +12,25 @@ use crate::chaos::{
     plan::{Application, Plan, STORAGE_BYTES, Setting},
 };
 
-/// How long it may take until nothing of the load is left.
+/// Longest time until nothing of the load is left.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Queries beside the load that may be open at once.
+/// Number of queries beside the load that may be open at once.
 const ASIDE: f64 = 2.0;
 /// Time between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// What counts queries that are not answered.
+/// The metrics that count open queries.
 const OPEN: [&str; 2] = [
     "sextant_queries_in_flight",
     "sextant_dispatcher_waiting_queries",
 ];
 
-/// What a dispatcher says of the workers that it sees.
+/// The metric of a dispatcher that counts the workers that it sees.
 const WORKERS: &str = "sextant_workers";
 
-/// What a dispatcher says of whether it leads.
+/// The metric of a dispatcher that says whether it leads.
 const LEADING: &str = "sextant_dispatcher_leading";
 
-/// Notes what is left.
+/// Records what is left.
 pub async fn settle(stage: &Stage) -> Result<(), String> {
     let front_ends = stage.plan.front_ends();
     let until = Instant::now() + PATIENCE;
@@ -53,7 +53,7 @@ pub async fn settle(stage: &Stage) -> Result<(), String> {
     }
 }
 
-/// Looks for so long whether dispatchers see every worker.
+/// Checks during this time whether dispatchers see every worker.
 pub async fn look_in_peace(stage: &Stage, calm: Duration) {
     let until = Instant::now() + calm;
     let expected = workers(&stage.plan) as f64;
@@ -70,7 +70,7 @@ pub async fn look_in_peace(stage: &Stage, calm: Duration) {
     }
 }
 
-/// Notes what the load alone has left, before processes are ended again, which would hide it.
+/// Records what the load alone has left, before processes are ended again, which would hide it.
 pub async fn after_load(stage: &Stage) {
     let front_ends = stage.plan.front_ends();
     let until = Instant::now() + PATIENCE;
@@ -79,7 +79,7 @@ pub async fn after_load(stage: &Stage) {
         for process in &front_ends {
             let text = metrics(stage, process).await;
             let open = text.and_then(|text| value(&text, OPEN[0])).unwrap_or(0.0);
-            // What beside the load is asked just now.
+            // Queries beside the load that are open at this moment.
             if open > ASIDE {
                 left.push((process.clone(), format!("{} {open}", OPEN[0])));
             }
@@ -103,14 +103,14 @@ pub async fn leads(stage: &Stage, process: &str) -> bool {
     text.is_some_and(|text| value(&text, LEADING) == Some(1.0))
 }
 
-/// What a process says of itself, if it does.
+/// The metrics of a process, if it answers.
 async fn metrics(stage: &Stage, process: &str) -> Option<String> {
     let reply = client::send(stage, process, (Method::GET, "/metrics"), None).await;
     let body = reply.ok()?.body;
     Some(String::from_utf8_lossy(&body).into_owned())
 }
 
-/// Queries that nobody waits for any more, workers that nobody sees, dispatchers that lead.
+/// Queries that nobody waits for, workers that are not seen, and dispatchers that lead.
 async fn numbers(stage: &Stage) -> Vec<(String, String)> {
     let mut left = Vec::new();
     let mut leading = 0.0;
@@ -150,7 +150,7 @@ fn value(text: &str, name: &str) -> Option<f64> {
     text.lines().find_map(value)
 }
 
-/// Parts of jobs that are over, and files of models that are gone.
+/// Parts of jobs that have ended, and files of models that do not exist.
 async fn files(stage: &Stage, front_end: &str) -> Vec<(String, String)> {
     let problem = |what: String| vec![(front_end.to_owned(), what)];
     let to = (Method::GET, "/v1/storage");
@@ -171,7 +171,7 @@ async fn files(stage: &Stage, front_end: &str) -> Vec<(String, String)> {
             let is_it = |it: &&Value| it["kind"] == kind && it["model"] == *application.name;
             uses.iter().any(is_it)
         };
-        // A file that several have counts for one of them.
+        // A file that several models share counts for one of them.
         let same = |it: &&Application| {
             (it.alpha_ms, it.beta_ms) == (application.alpha_ms, application.beta_ms)
         };
@@ -183,7 +183,7 @@ async fn files(stage: &Stage, front_end: &str) -> Vec<(String, String)> {
     left
 }
 
-/// Instances in a state that passes: loads and what drains take moments.
+/// Instances in a transient state: loading and draining take moments.
 async fn passing(stage: &Stage, front_end: &str) -> Vec<(String, String)> {
     let to = (Method::GET, "/v1/instances");
     let reply = match client::send(stage, front_end, to, None).await {
@@ -201,7 +201,8 @@ async fn passing(stage: &Stage, front_end: &str) -> Vec<(String, String)> {
     passing.collect()
 }
 
-/// Why the store does not take what there must be room for, if it does not: three quarters of what it may hold.
+/// The reason why the store does not accept a file for which there must be room (three quarters of its limit), if it
+/// does not.
 async fn unwritable(stage: &Stage, front_end: &str) -> Vec<(String, String)> {
     let bytes = match stage.plan.setting {
         Setting::One => STORAGE_BYTES / 4 * 3,

@@ -11,16 +11,16 @@ use crate::{
     process::{Launch, Process},
 };
 
-/// What runs.
+/// The service of a run.
 pub enum Service {
-    /// One process with everything in it.
+    /// One process with all roles.
     One(Box<TestCluster>),
-    /// Several over stores.
+    /// Several processes with stores.
     Fleet(Box<Fleet>),
 }
 
 impl Service {
-    /// Starts the stores, and the process where there is one.
+    /// Starts the stores, and the process if there is only one.
     pub fn start(plan: &Plan) -> Self {
         let mut set: Vec<String> = SETTINGS.map(str::to_owned).to_vec();
         let share = |hundredths: u64| hundredths as f64 / 100.0;
@@ -51,7 +51,7 @@ impl Service {
                     let at = front_ends.iter().position(|front_end| *front_end == name);
                     let keeps_tensors =
                         at.is_some_and(|at| (at as u64 + plan.seed).is_multiple_of(2));
-                    // Workers do not all fail at the same time.
+                    // Different seeds, so that workers do not fail at the same time.
                     let seed = format!("worker.emulated.seed={number}");
                     let set = match keeps_tensors {
                         true => vec![&*seed, KEEPS_TENSORS],
@@ -72,7 +72,7 @@ impl Service {
         }
     }
 
-    /// Ends a process as a power cut would, if it runs.
+    /// Ends a process like a power cut, if it runs.
     pub fn kill(&mut self, name: &str) {
         if let Some(process) = self.take(name) {
             process.kill();
@@ -86,7 +86,7 @@ impl Service {
         }
     }
 
-    /// What starts a process again.
+    /// The launch of a process that was started before.
     pub fn launching(&self, name: &str) -> Launch {
         match self {
             Self::One(cluster) => cluster.launching(),
@@ -94,7 +94,7 @@ impl Service {
         }
     }
 
-    /// Takes over what [`launching`](Self::launching) started.
+    /// Takes over the process that [`launching`](Self::launching) started.
     pub fn attach(&mut self, name: &str, process: Process) {
         match self {
             Self::One(cluster) => cluster.attach(process),
@@ -102,12 +102,12 @@ impl Service {
         }
     }
 
-    /// Asks a process to end and says how it did, if it runs.
+    /// Asks a process to end and returns its exit status, if it runs.
     pub fn stop(&mut self, name: &str) -> Option<ExitStatus> {
         Some(self.take(name)?.stop())
     }
 
-    /// What a process logged, by all its lives.
+    /// The log of all lives of a process.
     pub fn log(&self, name: &str) -> String {
         match self {
             Self::One(cluster) => cluster.log(),
@@ -115,7 +115,7 @@ impl Service {
         }
     }
 
-    /// The stores; none where there is one process.
+    /// The stores; `None` if there is one process.
     pub fn stores(&mut self) -> Option<&mut Fleet> {
         match self {
             Self::One(_) => None,
@@ -123,7 +123,7 @@ impl Service {
         }
     }
 
-    /// The disk with the data of every process; why there is none, otherwise.
+    /// The disk with the data of every process, or why there is none.
     pub fn disk(&self) -> Result<&Disk, &str> {
         match self {
             Self::One(cluster) => cluster.disk(),
@@ -131,7 +131,7 @@ impl Service {
         }
     }
 
-    /// A wire of a process; none where there is one process.
+    /// A wire of a process; `None` if there is one process.
     pub fn wire(&self, name: &str, end: End) -> Option<&Wire> {
         match self {
             Self::One(_) => None,
@@ -147,8 +147,8 @@ impl Service {
     }
 }
 
-/// Of every process. Little room for inputs, so that what is not given back is soon missed, a lease that ends while a run
-/// lasts, and registrations that give way soon.
+/// Settings of every process: little room for inputs, so that a leak is noticed soon; a lease that can lapse during a
+/// run; and registrations that give way soon.
 const SETTINGS: [&str; 6] = [
     "variants.engines=emulated",
     "worker.cores=1",
@@ -158,10 +158,10 @@ const SETTINGS: [&str; 6] = [
     "variants.slow_registration_ms=1000",
 ];
 
-/// The setting of a front end whose tensors go straight to the workers and back.
+/// The setting of a front end whose tensors go directly to the workers and back.
 const KEEPS_TENSORS: &str = "fleet.inline_bytes=0";
 
-/// The role of a process of a fleet, which its name begins with.
+/// The role of a process of a fleet: its name begins with it.
 fn role(name: &str) -> &'static str {
     let roles = ["api", "dispatcher", "autoscaler", "variant-gen", "worker"];
     let role = roles.into_iter().find(|role| name.starts_with(role));

@@ -1,4 +1,4 @@
-//! What all parts of a run share: the plan, the history, the service, where its processes are reached.
+//! The state that all parts of a run share: the plan, the history, the service, and the addresses of its processes.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,24 +18,24 @@ use crate::chaos::{
 
 /// Time between two looks at the processes.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// A connection on which nothing is asked for so long is not used again.
+/// Idle time after which a connection is not used again.
 const IDLE: Duration = Duration::from_secs(5);
-/// Starts of a process that may fail, because a store is away, before that counts.
+/// Number of starts of a process that may fail because a store is away.
 const STARTS: usize = 60;
-/// Time between two of them.
+/// Time between two starts.
 const START_EVERY: Duration = Duration::from_millis(500);
 
 /// See the module.
 pub struct Stage {
-    /// What is to be done.
+    /// The plan.
     pub plan: Plan,
-    /// What was.
+    /// The history.
     pub history: Arc<History>,
     /// For everything but uploads.
     pub http: reqwest::Client,
-    /// For bodies that may be refused before they are sent: their connection is of no more use.
+    /// For bodies that may be refused before they are sent: their connection cannot be used again.
     pub uploads: reqwest::Client,
-    /// Where webhooks are told.
+    /// The listener for webhooks.
     pub hooks: std::net::TcpListener,
     service: Mutex<Option<Service>>,
     addresses: RwLock<BTreeMap<String, String>>,
@@ -45,9 +45,9 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// Starts the stores, and the process where there is one. Blocks.
+    /// Starts the stores, and the process if there is only one. Blocks.
     pub fn set(plan: Plan, history: Arc<History>) -> Self {
-        // The client may have been built with TLS, which then insists on it. Fails where it was done.
+        // The client may have been built with TLS, which then requires a provider. Fails if it is already installed.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let service = Service::start(&plan);
         let address = |name: String| {
@@ -55,7 +55,7 @@ impl Stage {
             Some((name, address))
         };
         let addresses = plan.processes().into_iter().filter_map(address).collect();
-        // Sooner than the service closes it, so that no query meets its connection's end.
+        // Sooner than the service closes it, so that no query is sent on a connection that is being closed.
         let builder = || {
             reqwest::Client::builder()
                 .no_proxy()
@@ -76,8 +76,8 @@ impl Stage {
         }
     }
 
-    /// Starts whatever does not run yet: a fleet's first dispatcher, so that it is the one that leads and a plan
-    /// says whom its faults hit, then the others all at once, because one by one they take a while. Blocks.
+    /// Starts the processes that do not run yet: first a fleet's first dispatcher, so that it leads and the plan names
+    /// the target of its faults; then all others at once, because starting them one by one takes long. Blocks.
     pub fn start_all(&self) {
         let mut waiting = self.plan.processes();
         waiting.retain(|name| self.address(name).is_none());
@@ -91,7 +91,7 @@ impl Stage {
         });
     }
 
-    /// Where a process is reached, while it is up.
+    /// The address of a process, while it is up.
     pub fn address(&self, name: &str) -> Option<String> {
         let addresses = self.addresses.read();
         addresses
@@ -100,7 +100,7 @@ impl Stage {
             .cloned()
     }
 
-    /// Keeps how busy the machine is.
+    /// Stores how busy the machine is.
     pub fn waited(&self, part: f64) {
         *self.waited.lock().unwrap_or_else(PoisonError::into_inner) = part;
     }
@@ -110,12 +110,12 @@ impl Stage {
         *self.waited.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does something with the service. Blocks.
+    /// Calls a function with the service. Blocks.
     pub fn with<T>(&self, action: impl FnOnce(&mut Service) -> T) -> Option<T> {
         self.lock().as_mut().map(action)
     }
 
-    /// Ends a process as a power cut would. Blocks.
+    /// Ends a process like a power cut. Blocks.
     pub fn kill(&self, name: &str) {
         let process = name.to_owned();
         self.history.note(Event::Down { process });
@@ -123,7 +123,7 @@ impl Stage {
         self.with(|service| service.kill(name));
     }
 
-    /// Starts a killed process, over and over until it listens, as whoever runs it would. Blocks.
+    /// Starts a killed process, repeatedly until it listens, as a supervisor would. Blocks.
     pub fn revive(&self, name: &str) {
         for _ in 0..STARTS {
             let Some(launch) = self.with(|service| service.launching(name)) else {
@@ -148,7 +148,7 @@ impl Stage {
         }
     }
 
-    /// Asks all to end, front ends first, says how they did and leaves what they logged in `folder`. Blocks.
+    /// Asks all processes to end, front ends first, records their exits, and leaves their logs in `folder`. Blocks.
     pub fn end(&self, folder: &Path) {
         let mut service = self.lock().take();
         let Some(running) = &mut service else { return };
@@ -177,11 +177,11 @@ impl Stage {
                 self.history.note(Event::Trouble { cause });
             }
         }
-        // Looks at what is left, and panics where that is too much.
+        // The drop checks what is left, and panics if that is too much.
         drop(service);
     }
 
-    /// Looks at every process. Blocks.
+    /// Checks every process. Blocks.
     fn look(&self) {
         let service = self.lock();
         let Some(service) = service.as_ref() else {
@@ -219,7 +219,7 @@ impl Stage {
     }
 }
 
-/// Looks at every process, again and again.
+/// Checks every process periodically.
 pub async fn watch(stage: Arc<Stage>) -> Result<(), String> {
     let mut looks = interval(LOOK_EVERY);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -230,7 +230,7 @@ pub async fn watch(stage: Arc<Stage>) -> Result<(), String> {
     }
 }
 
-/// Resident memory of a process; none of one that has ended.
+/// Resident memory of a process; `None` if it has ended.
 fn resident_bytes(id: u32) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{id}/status")).ok()?;
     let line = status

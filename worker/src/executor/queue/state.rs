@@ -1,5 +1,5 @@
-//! What a device's queue knows: the batches before EXEC, with or without their INPUT, and those
-//! after it.
+//! The state of a device's queue: the batches before EXEC, with or without their INPUT, and the
+//! batches after EXEC.
 
 use std::{collections::VecDeque, sync::Arc, time::Instant};
 
@@ -14,11 +14,12 @@ use crate::{
     timed_queue::{Key, TimedQueue},
 };
 
-/// Batches whose inputs are taken to the device ahead of their turn: enough that the device does not
-/// wait for inputs, few enough that most of its memory for them is left.
+/// Number of batches whose inputs are taken to the device ahead of their turn. It is large enough
+/// that the device does not wait for inputs, and small enough that most of the device's memory for
+/// inputs stays free.
 pub(super) const AHEAD: usize = 4;
 
-/// What a batch held of the device.
+/// What a batch holds of the device.
 type DeviceHold = (Option<BatchInputs>, Arc<Instance>);
 
 /// See the module.
@@ -29,13 +30,14 @@ pub(super) struct State {
     pub(super) closed: bool,
     /// EXEC threads that wait for a change.
     pub(super) idle: usize,
-    /// Whether a device of its own is in EXEC: only then is there time to win by another thread.
+    /// Whether a device with an executor of its own is in EXEC. Only then does work on another
+    /// thread save time.
     pub(super) busy: bool,
     /// Whether the IO thread waits for a change.
     pub(super) io_idle: bool,
-    /// When the first of the waiting EXEC threads wakes by itself.
+    /// When the EXEC thread that wakes first wakes by itself.
     pub(super) alarm: Option<Instant>,
-    /// Places that are staged or being staged.
+    /// Number of places that are staged or being staged.
     pub(super) ahead: usize,
 }
 
@@ -79,7 +81,7 @@ pub(in crate::executor) struct After {
 // === impl State ===
 
 impl State {
-    /// The batch of a place that has been taken out for EXEC.
+    /// The batch of a place that was taken out for EXEC.
     pub(super) fn begin(&mut self, place: Place) -> Option<Batch> {
         match place {
             Place::Waiting(batch) => {
@@ -93,7 +95,7 @@ impl State {
         }
     }
 
-    /// The first of the next batches whose inputs are not on the device yet.
+    /// The first of the next batches whose inputs are not on the device.
     pub(super) fn stage_next(&mut self) -> Option<(Key, Batch)> {
         let State { waiting, ahead, .. } = self;
         if *ahead >= AHEAD {
@@ -104,11 +106,12 @@ impl State {
         Some((*key, place.stage(ahead)?))
     }
 
-    /// Puts a batch back to its place after INPUT; returns what must be dropped without the lock.
+    /// Puts a batch back into its place after INPUT. Returns what the caller must drop without the
+    /// lock.
     pub(super) fn put_back(&mut self, key: &Key, batch: Batch) -> Option<DeviceHold> {
         let Batch { open, mut input } = batch;
         let mut left = None;
-        // An instance that has left in the meantime must not be held by what waits.
+        // A waiting batch must not hold an instance that has left in the meantime.
         if let Input::Ready(mut prepared) = input {
             if prepared.instance.is_live() {
                 input = Input::Ready(prepared);
@@ -126,7 +129,7 @@ impl State {
         left
     }
 
-    /// Undoes the INPUT of batches on an instance that has left; returns what must be dropped
+    /// Undoes the INPUT of batches on an instance that has left. Returns what the caller must drop
     /// without the lock.
     pub(super) fn unstage(&mut self, instance: &Arc<Instance>) -> Vec<DeviceHold> {
         let mut left = Vec::new();
@@ -146,7 +149,7 @@ impl State {
         left
     }
 
-    /// Whether a batch of a variant waits, as far as it is known.
+    /// Whether a batch of the variant waits, as far as the variant of each place is known.
     pub(super) fn awaits(&mut self, variant: &VariantId) -> bool {
         self.waiting.iter_mut().any(|(_, place)| match place {
             Place::Waiting(batch) => batch.open.variant == *variant,
@@ -154,7 +157,7 @@ impl State {
         })
     }
 
-    /// Lets batches of a variant be staged that have come before it was loaded.
+    /// Allows staging for batches of the variant that came before it was loaded.
     pub(super) fn try_again(&mut self, variant: &VariantId) {
         for (_, place) in self.waiting.iter_mut() {
             if let Place::Waiting(Batch { open, input }) = place
@@ -192,7 +195,7 @@ impl Place {
         )
     }
 
-    /// Takes the batch out, to be put back with its inputs on the device.
+    /// Takes the batch out. The caller puts it back with its inputs on the device.
     pub(super) fn stage(&mut self, ahead: &mut usize) -> Option<Batch> {
         match std::mem::replace(self, Self::Staging) {
             Self::Waiting(batch) => {

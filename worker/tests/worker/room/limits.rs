@@ -1,4 +1,4 @@
-//! How long a model waits for room, on a clock that stands still unless everybody waits for it.
+//! How long a model waits for room, on a clock that advances only when all tasks wait.
 
 use sextant_engine::LoadedModel;
 use tokio::{
@@ -10,14 +10,14 @@ use super::{super::*, FullWorker, request};
 
 type MeasureResult = Result<Arc<dyn LoadedModel>, sextant_engine::Error>;
 
-/// A full device whose clock stands still.
+/// A full device with a paused clock.
 async fn full() -> FullWorker {
     let full = FullWorker::new(Kind::Dedicated).await;
     pause();
     full
 }
 
-/// Loads a model on a thread of its own. Waiting for it holds no clock up.
+/// Loads a model on a thread of its own. Waiting for it does not stop the clock.
 fn measure(full: &FullWorker, file: &'static str) -> oneshot::Receiver<MeasureResult> {
     let (sender, loaded) = oneshot::channel();
     let host = Arc::clone(&full.host);
@@ -25,7 +25,7 @@ fn measure(full: &FullWorker, file: &'static str) -> oneshot::Receiver<MeasureRe
     loaded
 }
 
-/// The same, once it waits for room.
+/// The same, and returns when the load waits for room.
 async fn waits(full: &FullWorker, file: &'static str) -> oneshot::Receiver<MeasureResult> {
     let (tries, loading) = (full.tries(), measure(full, file));
     tries.await;
@@ -43,7 +43,7 @@ fn refused(measured: MeasureResult) -> String {
     }
 }
 
-/// Every variant has a batch that runs or waits.
+/// Gives every variant a batch that runs or waits.
 async fn keep_busy(full: &FullWorker) -> Vec<Outcome> {
     full.world.record.hold(Step::Exec, None);
     let sent = (1..=5).map(|key| full.world.infer(&format!("m-{key}"), key, now()));
@@ -67,7 +67,7 @@ async fn busy_instances_are_waited_for_thirty_seconds() {
     assert!(text.contains("`200` of them could not be freed"), "{text}");
     assert_eq!(seconds(begun), 30);
     assert_eq!(full.loaded(), [1, 2, 3, 4, 5]);
-    // One that is idle in time makes room.
+    // An instance that becomes idle in time makes room.
     let loading = waits(&full, "m-6").await;
     sleep(Duration::from_secs(29)).await;
     full.world.record.release(Step::Exec);
@@ -126,7 +126,7 @@ async fn who_has_waited_for_pages_still_waits_for_the_engine_to_have_them() {
     let full = full().await;
     empty(&full).await;
     let first = measure(&full, "half 1").await.unwrap().unwrap();
-    // Nobody has told the worker of these.
+    // The worker does not know of these models.
     let guest = || full.engine.load(&request("m-6")).unwrap();
     let guests = [guest(), guest()];
     let loading = waits(&full, "half 2").await;
@@ -139,7 +139,7 @@ async fn who_has_waited_for_pages_still_waits_for_the_engine_to_have_them() {
     sleep(Duration::from_secs(28)).await;
     drop(last);
     drop(loading.await.unwrap().unwrap());
-    // What is never given back is not waited for without end.
+    // If pages are never given back, the wait ends nevertheless.
     let _last = guest();
     let begun = Instant::now();
     let text = refused(measure(&full, "half 3").await.unwrap());

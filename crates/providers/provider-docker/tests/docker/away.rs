@@ -1,4 +1,5 @@
-//! An engine that does not answer, or something else in its place. None of these needs an engine.
+//! An engine that does not answer, or another program in its place. None of these tests needs an
+//! engine.
 
 use std::path::Path;
 
@@ -12,7 +13,7 @@ use tokio::{
 
 use super::support::{pool, settings};
 
-/// That each call fails as one to an engine that is away, and names its socket.
+/// Asserts that each call fails because the engine is away, and that the error names its socket.
 async fn assert_away(settings: Settings, words: &str) {
     let (provider, pool) = (Containers::new(settings), pool("cpu", 1));
     let named = [MachineId("cpu-1".to_owned())];
@@ -30,7 +31,7 @@ async fn assert_away(settings: Settings, words: &str) {
     }
 }
 
-/// Settings for what listens in this folder.
+/// Settings for a socket in this folder, and its listener.
 fn listened(folder: &Path) -> (Settings, UnixListener) {
     let socket = folder.join("docker.sock");
     let listener = UnixListener::bind(&socket).expect("a socket");
@@ -75,7 +76,7 @@ async fn engine_that_does_not_answer_is_away() {
     silent.abort();
 }
 
-/// Once it is there, what was away is asked again.
+/// Once the engine is back, it is called again.
 #[tokio::test]
 async fn engine_that_comes_back_is_asked_again() {
     let folder = TempDir::new().expect("a folder");
@@ -114,7 +115,7 @@ async fn answers_that_no_engine_gives_are_refused() {
     }
 }
 
-/// Answers requests for the version with one body and all others with another.
+/// Answers requests for the version with one body, and all others with another.
 async fn answer(
     listener: UnixListener,
     status: &'static str,

@@ -1,4 +1,4 @@
-//! What a container is made from, and what is left of it.
+//! What a container is created from, and what remains of it.
 
 use std::{collections::BTreeMap, slice};
 
@@ -90,7 +90,7 @@ async fn container_that_somebody_removes_leaves_the_list() {
     provider.end(&pool, &[machine.id]).await.expect("end");
 }
 
-/// A crash between making a container and starting it.
+/// A crash between creating a container and starting it.
 #[tokio::test]
 async fn container_that_was_not_started_counts_and_is_started() {
     let Some(fleet) = Fleet::new().await else {
@@ -122,7 +122,7 @@ async fn container_that_was_not_started_counts_and_is_started() {
     );
 }
 
-/// A crash between saying that a container is to end and asking it to.
+/// A crash between marking a container and asking it to end.
 #[tokio::test]
 async fn container_that_was_not_asked_to_end_is_asked() {
     let Some(fleet) = Fleet::new().await else {
@@ -130,7 +130,7 @@ async fn container_that_was_not_asked_to_end_is_asked() {
     };
     let (provider, pool) = (fleet.open(), pool("asked", LONG_MS));
     let machine = fleet.up(&provider, &pool, 1).await.remove(0);
-    // In the year 2100: only one that is asked ends before.
+    // In the year 2100: only a container that is asked ends before.
     let name = format!("{}.ending-4102444800000", machine.id.0);
     let options = bollard::query_parameters::RenameContainerOptionsBuilder::new().name(&name);
     let renamed = fleet

@@ -1,4 +1,4 @@
-//! What the engine refuses, and bounds.
+//! Refusals of the engine, and limits.
 
 use sextant_provider::{Error, Provider, State};
 use sextant_provider_docker::Containers;
@@ -24,7 +24,7 @@ async fn missing_image_is_named() {
     assert_eq!(provider.list(&pool).await.expect("list"), []);
 }
 
-/// Neither a program that the image has not nor a network that the engine has not leaves a container.
+/// If the image lacks the program, or the engine lacks the network, no container is left.
 #[tokio::test]
 async fn container_that_cannot_start_is_refused_and_goes() {
     let Some(fleet) = Fleet::new().await else {

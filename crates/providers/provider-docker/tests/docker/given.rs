@@ -1,4 +1,4 @@
-//! What a container is given before it starts: files, and bounds.
+//! What a container is given before it starts: files and limits.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use super::support::{Fleet, LONG_MS, pool, template};
 
-/// Prints two files and who may read them, and stays up.
+/// Prints two files and their permissions, and stays up.
 const READS: &str = "ls -l /etc/machine; cat /etc/machine/worker.toml /etc/machine/fleet/key.pem; \
                      echo; echo up; sleep 120";
 
@@ -46,7 +46,7 @@ async fn files_are_there_before_the_program_starts() {
         "whoever it runs as reads them: {log}"
     );
 
-    // What is renewed is handed on to those that come later.
+    // Later containers get the renewed content.
     std::fs::write(&key, "second").expect("written");
     let both = fleet.up(&provider, &pool, 2).await;
     let second = both.iter().find(|it| it.id != first.id).expect("another");
@@ -67,7 +67,7 @@ async fn file_that_is_missing_leaves_no_container() {
     assert_eq!(fleet.containers().await.len(), 0);
 }
 
-/// What the engine says of a machine.
+/// The engine's settings of a machine.
 async fn host(fleet: &Fleet, machine: &MachineId) -> HostConfig {
     let inspected = fleet.client.inspect_container(&machine.0, None).await;
     inspected

@@ -1,4 +1,4 @@
-//! An image that needs no registry: a static busybox and names for what the machines run.
+//! An image that needs no registry: a static busybox and names for the programs of the machines.
 
 use std::{os::unix::fs::symlink, path::Path, process::Command};
 
@@ -6,16 +6,16 @@ use bollard::{Docker, body_full, query_parameters::CreateImageOptionsBuilder};
 use futures::TryStreamExt;
 use tempfile::TempDir;
 
-/// The name of the image; another content needs another number.
+/// The name of the image. A changed content needs another number.
 pub const IMAGE: &str = "sextant-test-machine:2";
 
-/// Of the Debian package `busybox-static`.
+/// From the Debian package `busybox-static`.
 const BUSYBOX: &str = "/bin/busybox";
 
-/// What the machines run.
+/// The programs of the machines.
 const APPLETS: [&str; 5] = ["sh", "sleep", "env", "ls", "cat"];
 
-/// Gives the engine the image unless it has it.
+/// Gives the engine the image unless the engine has it.
 pub async fn ensure(client: &Docker) {
     if client.inspect_image(IMAGE).await.is_ok() {
         return;

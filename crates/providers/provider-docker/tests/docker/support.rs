@@ -1,4 +1,4 @@
-//! A fleet of its own on this machine's engine.
+//! A separate fleet on this machine's engine.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -36,12 +36,12 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// None, and a line that says so, where no engine answers.
+    /// `None`, with a printed line, if no engine answers.
     pub async fn new() -> Option<Self> {
         let client = match connect().await {
             Ok(client) => client,
             Err(reason) => {
-                // Past what captures the output of tests that do not fail.
+                // This bypasses the capture of the output of successful tests.
                 let mut output = std::io::stderr();
                 writeln!(
                     output,
@@ -64,12 +64,12 @@ impl Fleet {
         Containers::new(self.settings())
     }
 
-    /// All containers of the fleet, those that have ended included.
+    /// All containers of the fleet, including those that have ended.
     pub async fn containers(&self) -> Vec<ContainerSummary> {
         containers(&self.client, &self.name).await
     }
 
-    /// What the machine has written.
+    /// The output of the machine.
     pub async fn log(&self, machine: &MachineId) -> String {
         let options = LogsOptionsBuilder::new().stdout(true).stderr(true).build();
         let log = self.client.logs(&machine.0, Some(options)).try_collect();
@@ -77,7 +77,7 @@ impl Fleet {
         lines.iter().map(ToString::to_string).collect()
     }
 
-    /// Grows the pool and gives its machines once they are up.
+    /// Grows the pool and returns its machines once they are up.
     pub async fn up(&self, provider: &Containers, pool: &Pool, count: u32) -> Vec<Machine> {
         provider.grow(pool, count).await.expect("grow");
         let machines = provider.list(pool).await.expect("list");
@@ -89,7 +89,7 @@ impl Fleet {
     }
 }
 
-/// Whatever a test has left.
+/// Removes what a test has left.
 impl Drop for Fleet {
     fn drop(&mut self) {
         let name = self.name.clone();

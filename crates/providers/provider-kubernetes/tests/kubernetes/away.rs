@@ -1,4 +1,4 @@
-//! No API server at all, over the real transport.
+//! No API server, with the real transport.
 
 use kube::{Client, Config};
 use sextant_provider::Provider;
@@ -7,7 +7,7 @@ use tokio::net::TcpListener;
 
 use super::support::{absence, pool, settings};
 
-/// A port on which nobody listens.
+/// A port on which nothing listens.
 async fn closed_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     listener.local_addr().expect("an address").port()

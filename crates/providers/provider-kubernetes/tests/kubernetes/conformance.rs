@@ -1,8 +1,8 @@
 //! The suite of the trait.
 //!
-//! Kubernetes replaces a pod that ends by itself, so what the suite says of a crash is another test, in
-//! `deployments.rs`. What it says of ending those that are named and of replacing them at once does not hold
-//! for StatefulSets: their last pods end, and names come back.
+//! Kubernetes replaces a pod that ends by itself, so the property about a crash is a separate test, in
+//! `deployments.rs`. The properties about ending the named machines and replacing them at once do not hold for
+//! StatefulSets: their last pods end, and names are reused.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What Kubernetes does with the pods of a Deployment, and what is made of it.
+//! What Kubernetes does with the pods of a Deployment, and how the provider reacts.
 
 use http::Method;
 use sextant_provider::{MachineId, Provider, State};
@@ -46,7 +46,7 @@ async fn pod_says_what_it_is_about() {
     );
 }
 
-/// It counts as ordered, so that none is ordered in its place, and ends before those that run.
+/// It counts as ordered, so that no other one is ordered in its place, and it ends before running pods.
 #[tokio::test]
 async fn pod_that_no_node_has_room_for_is_starting_until_it_is_ended() {
     let cluster = Cluster::with(Kind::Deployment, 1).await;
@@ -98,7 +98,7 @@ async fn chosen_pod_is_marked() {
     assert_eq!(pod.annotations[ENDING], "true");
 }
 
-/// A crash between the mark and the replicas: the next list goes on.
+/// A crash between the mark and the write of the replicas: the next list continues.
 #[tokio::test]
 async fn what_was_only_marked_ends() {
     let cluster = Cluster::with(Kind::Deployment, 3).await;
@@ -126,7 +126,7 @@ async fn what_was_only_marked_ends() {
     assert_eq!(cluster.replicas(), 2);
 }
 
-/// Told twice, or told while Kubernetes is slow, a pod is taken off once.
+/// A pod that is told twice, or told while Kubernetes is slow, is subtracted once.
 #[tokio::test]
 async fn pod_is_taken_off_once() {
     let cluster = Cluster::with(Kind::Deployment, 3).await;
@@ -148,7 +148,7 @@ async fn pod_is_taken_off_once() {
     assert_eq!(staying(&provider).await, all[2..]);
 }
 
-/// Kubernetes is slow to make pods: they are not ordered again.
+/// Kubernetes is slow to create pods: they are not ordered again.
 #[tokio::test]
 async fn pods_that_are_late_are_ordered_once() {
     let cluster = Cluster::with(Kind::Deployment, 1).await;
@@ -191,8 +191,8 @@ async fn more_are_ordered_once_those_told_have_begun_to_end() {
     assert!(!after.contains(&all[0]) && after.contains(&all[1]));
 }
 
-/// Pods that are not ready go before those that were chosen: the chosen one ends all the same, and what
-/// went in its place is replaced.
+/// Pods that are not ready go before the chosen ones. The chosen pod ends all the same, and the pod that went in its
+/// place is replaced.
 #[tokio::test]
 async fn chosen_pod_ends_though_another_goes_first() {
     let cluster = Cluster::with(Kind::Deployment, 1).await;
@@ -221,7 +221,7 @@ async fn chosen_pod_ends_though_another_goes_first() {
     assert_eq!(cluster.replicas(), 1);
 }
 
-/// Labels alone do not make a pod the workload's.
+/// Matching labels alone do not make a pod the workload's.
 #[tokio::test]
 async fn pods_of_others_are_none_of_ours() {
     let cluster = Cluster::with(Kind::Deployment, 1).await;
@@ -244,7 +244,7 @@ async fn pods_of_others_are_none_of_ours() {
     assert!(cluster.world().pods["stranger-0"].annotations.is_empty());
 }
 
-/// What the Role of the documentation allows, and no more.
+/// These calls are exactly what the Role in the documentation permits.
 #[tokio::test]
 async fn four_calls_are_enough() {
     let cluster = Cluster::with(Kind::Deployment, 2).await;

@@ -1,4 +1,4 @@
-//! What the API server may say instead of what was hoped for.
+//! Unexpected answers of the API server.
 
 use http::Method;
 use sextant_provider::{Error, Provider};
@@ -37,7 +37,7 @@ async fn who_may_not_is_told_what_is_missing() {
 #[tokio::test]
 async fn missing_workload_is_an_error_of_the_settings() {
     let cluster = Cluster::with(KIND, 1).await;
-    // There is a Deployment of the name, and no StatefulSet.
+    // There is a Deployment of the name, but no StatefulSet.
     let provider = cluster.provider(Kind::StatefulSet);
     let error = provider.list(&pool()).await.expect_err("missing");
     assert!(matches!(error, Error::Settings { .. }), "{error}");
@@ -102,7 +102,8 @@ async fn conflicts_without_end_are_refused() {
     assert_eq!(cluster.replicas(), 1);
 }
 
-/// Somebody else wants more at the same time: what both want is there, not the sum, and not the less.
+/// Somebody else requests more at the same time: the result is the larger number, not the sum and not the smaller
+/// number.
 #[tokio::test]
 async fn replicas_of_somebody_else_are_not_undone() {
     let cluster = Cluster::with(KIND, 1).await;
@@ -113,7 +114,7 @@ async fn replicas_of_somebody_else_are_not_undone() {
     assert_eq!(cluster.replicas(), 5);
 }
 
-/// Somebody else takes one off while one is ended: both are gone.
+/// Somebody else removes one while one is ended: both are gone.
 #[tokio::test]
 async fn end_takes_off_what_is_there_then() {
     let cluster = Cluster::with(KIND, 4).await;
@@ -193,7 +194,7 @@ async fn answers_that_cannot_be_are_refused() {
     assert_eq!(cluster.replicas(), 1);
 }
 
-/// Between the list and the mark a pod has ended.
+/// A pod ends between the list and the mark.
 #[tokio::test]
 async fn pod_that_is_gone_before_its_mark_is_fine() {
     let cluster = Cluster::with(KIND, 2).await;

@@ -1,4 +1,4 @@
-//! What Kubernetes does with the pods of a StatefulSet: names come back, and the last ones end.
+//! What Kubernetes does with the pods of a StatefulSet: names are reused, and the last pods end.
 
 use sextant_provider::{MachineId, Provider, State};
 use sextant_provider_kubernetes::Kind;
@@ -48,7 +48,7 @@ async fn name_that_comes_back_has_another_id() {
     assert_eq!(cluster.replicas(), 1, "the one that was named has ended");
 }
 
-/// Kubernetes is slow: what is above the replicas ends already.
+/// Kubernetes is slow: pods above the replicas already count as ending.
 #[tokio::test]
 async fn pods_above_the_replicas_are_ending() {
     let cluster = Cluster::with(KIND, 3).await;
@@ -59,7 +59,7 @@ async fn pods_above_the_replicas_are_ending() {
     assert_eq!(states, [State::Running, State::Ending, State::Ending]);
 }
 
-/// A pod that somebody drains comes back: those below it are not the last ones.
+/// A drained pod returns: the pods below it are not the last ones.
 #[tokio::test]
 async fn pod_that_leaves_by_itself_is_a_gap() {
     let cluster = Cluster::with(KIND, 2).await;

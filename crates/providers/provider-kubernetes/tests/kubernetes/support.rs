@@ -1,5 +1,4 @@
-//! A cluster that is played: an API server with the few calls that are made, and what Kubernetes does
-//! behind it, a little later.
+//! A simulated cluster: an API server with the necessary calls, and what Kubernetes does behind it a little later.
 
 use std::{
     collections::BTreeMap,
@@ -21,7 +20,7 @@ mod state;
 pub(crate) use pods::Fake;
 pub(crate) use state::{Fault, FaultKind, World};
 
-/// Where everything is.
+/// The namespace of everything.
 pub(crate) const NAMESPACE: &str = "fleet";
 
 /// Longest wait for a state.
@@ -32,7 +31,7 @@ pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 pub(crate) struct Cluster(Arc<Mutex<World>>);
 
 impl Cluster {
-    /// With one workload, `workers`, of pool `cpu-8`, that should have so many pods and has them.
+    /// A cluster with one workload, `workers`, of pool `cpu-8`, which should have this number of pods and has them.
     pub(crate) async fn with(kind: Kind, replicas: u32) -> Self {
         let cluster = Self::default();
         cluster
@@ -46,14 +45,14 @@ impl Cluster {
         cluster
     }
 
-    /// What there is now.
+    /// The present state.
     pub(crate) fn world(&self) -> MutexGuard<'_, World> {
         let mut world = self.0.lock().expect("no test panicked with it");
         world.advance(Instant::now());
         world
     }
 
-    /// Another client, as another process has it.
+    /// Another client, like that of another process.
     pub(crate) fn client(&self) -> Client {
         let (service, mut handle) = tower_test::mock::pair::<Request<Body>, Response<Body>>();
         let cluster = self.clone();
@@ -80,7 +79,7 @@ impl Cluster {
         Kubernetes::new(self.client(), one_pool(kind))
     }
 
-    /// The same, and it waits for an answer for so long only.
+    /// The same with this time limit for answers.
     pub(crate) fn impatient(&self, kind: Kind, timeout_ms: u64) -> Kubernetes {
         let settings = Settings {
             timeout_ms,
@@ -89,7 +88,7 @@ impl Cluster {
         Kubernetes::new(self.client(), settings)
     }
 
-    /// The same, and it hardly waits for what Kubernetes does.
+    /// The same with a short wait for what Kubernetes does.
     pub(crate) fn hasty(&self, kind: Kind) -> Kubernetes {
         let settings = Settings {
             settle_ms: 100,
@@ -98,7 +97,7 @@ impl Cluster {
         Kubernetes::new(self.client(), settings)
     }
 
-    /// Lets the next call whose path ends so fail, or all of them.
+    /// Makes the next call fail whose path has this end, or all such calls.
     pub(crate) fn inject(
         &self,
         method: &Method,
@@ -144,7 +143,7 @@ pub(crate) fn pool() -> Pool {
     }
 }
 
-/// Looks until there is something to see.
+/// Looks until there is a result.
 pub(crate) async fn until<T, F: Future<Output = Option<T>>>(
     what: &str,
     mut look: impl FnMut() -> F,
@@ -180,7 +179,7 @@ pub(crate) fn refusal(result: Result<(), Error>) -> String {
     }
 }
 
-/// The text of what could not be reached.
+/// The text of an error about an unreachable server.
 pub(crate) fn absence(result: Result<(), Error>) -> String {
     match result.expect_err("away") {
         Error::Away { reason, .. } => reason,

@@ -1,4 +1,4 @@
-//! What the program is told and what it may answer.
+//! The requests to the program and its valid answers.
 
 use std::collections::BTreeSet;
 
@@ -35,7 +35,7 @@ struct Answer {
     machines: Vec<MachineEntry>,
 }
 
-/// A machine as the program tells it.
+/// A machine as the program reports it.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct MachineEntry {
@@ -47,7 +47,7 @@ struct MachineEntry {
     since_ms: u64,
 }
 
-/// The machines of an answer of `list` or `up`, sorted; all of the pool, each once.
+/// The machines of an answer of `list` or `up`, sorted; all are of the pool, and each occurs once.
 pub(super) fn machines(
     verb: &str,
     answer: &[u8],
@@ -84,7 +84,7 @@ pub(super) fn machines(
     Ok(machines)
 }
 
-/// What `down` answers has nothing to say but that it is JSON.
+/// Checks an answer of `down`, which only has to be JSON.
 pub(super) fn nothing(verb: &str, answer: &[u8]) -> Result<(), Error> {
     if answer.trim_ascii().is_empty() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Running the program once, with bounds on its time and on what it says.
+//! Runs the program once, with limits for its time and its output.
 
 use std::{io, process::Stdio, time::Duration};
 
@@ -14,23 +14,23 @@ use tokio::{
 use super::{MAX_ANSWER_BYTES, Settings, away, refused};
 use crate::Error;
 
-/// How much of what it says last on standard error is kept, bytes.
+/// Number of the last bytes of its standard error that are kept.
 const LAST_WORDS_BYTES: usize = 4096;
 
-/// Longest line of it that an error repeats, characters.
+/// Longest line of it that an error quotes, characters.
 const LINE_CHARS: usize = 300;
 
-/// How long the outputs of a program that has ended are read on. What it has started may hold them open.
+/// Time for which the outputs of a program that has ended are still read. Its children may hold them open.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
-/// What it says.
+/// The output of the program.
 #[derive(Default)]
 struct ProgramOutput {
     answer: Vec<u8>,
     last_words: Vec<u8>,
 }
 
-/// The answer of a program that has ended well.
+/// The answer of a program that has ended successfully.
 pub(super) async fn call(
     settings: &Settings,
     verb: &str,
@@ -84,7 +84,8 @@ async fn converse(child: &mut Child, verb: &str, request: &[u8]) -> Result<Vec<u
             )
         };
         tokio::pin!(talk);
-        // Its end is waited for beside its outputs: either may come first, and the second never.
+        // The end of the process and the end of its outputs are awaited together: either may come first, and the second
+        // may never come.
         let mut talked = false;
         loop {
             tokio::select! {
@@ -111,7 +112,7 @@ async fn converse(child: &mut Child, verb: &str, request: &[u8]) -> Result<Vec<u
     }
 }
 
-/// A program need not read what it is told.
+/// Writes the request. A program need not read it.
 async fn tell(pipe: Option<impl AsyncWriteExt + Unpin>, request: &[u8]) -> io::Result<()> {
     let Some(mut pipe) = pipe else {
         return Ok(());
@@ -157,12 +158,11 @@ fn last_line(words: &[u8]) -> String {
         .collect()
 }
 
-/// Ends it and what it has started, and takes it off the system's list. Until then its id, which is its
-/// group's, too, is no other's.
+/// Ends the process and its children, and reaps it. Until then no other process or group has its id.
 async fn kill(child: &mut Child) {
     let pid = child.id().and_then(|pid| i32::try_from(pid).ok());
     if let Some(pid) = pid.and_then(Pid::from_raw) {
-        // Fails only where nobody is left.
+        // Fails only if no process is left.
         kill_process_group(pid, Signal::KILL).ok();
     }
     child.wait().await.ok();

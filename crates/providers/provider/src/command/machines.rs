@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{Error, Machine, MachineId, Pool, State};
 
-/// The program, and what its list does not say yet.
+/// The program, and what its list does not show yet.
 pub(super) struct Machines {
     settings: Settings,
     memory: Memory,
@@ -89,7 +89,8 @@ impl Machines {
     }
 }
 
-/// What `up` says it has started was not there before, and is no more than it was asked for.
+/// Checks that the machines that `up` has started were not there before, and are not more than
+/// requested.
 fn check_started(started: &[Machine], before: &[Machine], asked: usize) -> Result<(), Error> {
     if started.len() > asked {
         let started = started.len();
@@ -107,7 +108,7 @@ fn check_started(started: &[Machine], before: &[Machine], asked: usize) -> Resul
     }
 }
 
-/// A name that no other worker has.
+/// A unique name for a worker.
 fn name(pool: &DeviceTypeName) -> Result<WorkerId, Error> {
     let (random, ..) = Uuid::new_v4().as_fields();
     WorkerId::new(format!("{pool}-{random:08x}")).map_err(|_| Error::Settings {

@@ -1,4 +1,4 @@
-//! What the program has said that its list does not say yet.
+//! Machines that the program has reported and its list does not show yet.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -9,7 +9,8 @@ use crate::{Machine, MachineId, State};
 
 type Key = (DeviceTypeName, MachineId);
 
-/// Started and told to end; each until the list shows it, or until a time.
+/// Machines that were started and machines that were told to end; each until the list shows it, or
+/// until a time.
 #[derive(Default)]
 pub(super) struct Memory {
     started: BTreeMap<Key, (Machine, Instant)>,
@@ -24,15 +25,15 @@ impl Memory {
         self.started.insert(key, (machine, Instant::now() + settle));
     }
 
-    /// `time` is what it may take to end and what the list may lag behind that.
+    /// `time` is the longest time to end, plus the longest lag of the list.
     pub(super) fn told(&mut self, pool: &DeviceTypeName, machine: &MachineId, time: Duration) {
-        // So far away that it does not matter when exactly.
+        // The time may be too far away to be expressed; then it does not matter.
         let until = Instant::now().checked_add(time);
         let until = until.unwrap_or_else(|| Instant::now() + Duration::from_secs(u32::MAX.into()));
         self.told.insert((pool.clone(), machine.clone()), until);
     }
 
-    /// The program's list with what it does not say yet, sorted.
+    /// The program's list completed by what it does not show yet, sorted.
     pub(super) fn complete(
         &mut self,
         pool: &DeviceTypeName,

@@ -1,4 +1,4 @@
-//! What ends, when, and who sees it.
+//! Which machines end, when, and in which lists they are.
 
 use tokio::time::Instant;
 
@@ -7,7 +7,7 @@ use super::{
     until_gone, until_up,
 };
 
-/// Long enough to be seen ending, short enough to wait for, ms.
+/// Long enough that the ending can be seen, short enough to wait for, ms.
 const SHORT_MS: u64 = 4000;
 
 async fn state(provider: &dyn Provider, pool: &Pool, id: &MachineId) -> Option<State> {
@@ -16,7 +16,7 @@ async fn state(provider: &dyn Provider, pool: &Pool, id: &MachineId) -> Option<S
     found.map(|machine| machine.state)
 }
 
-/// Those that are named end, and no others.
+/// The named machines end, and no others.
 pub async fn end_is_the_end_of_those_named(ground: &dyn Ground) {
     let (provider, pool) = (ground.provider().await, ground.pool("named", LONG_MS));
     let started = until_up(ground, &*provider, &pool, 3).await;
@@ -35,7 +35,7 @@ pub async fn end_is_the_end_of_those_named(ground: &dyn Ground) {
     provider.end(&pool, &started).await.expect("end");
 }
 
-/// A machine that ends counts no more: another is started in its place while it still does.
+/// A machine that ends does not count: another one is started in its place while it still ends.
 pub async fn ended_machines_are_replaced(ground: &dyn Ground) {
     let pool = ground.pool("stubborn-replaced", SHORT_MS);
     let provider = ground.provider().await;
@@ -53,7 +53,7 @@ pub async fn ended_machines_are_replaced(ground: &dyn Ground) {
     until_gone(&*provider, &pool, &[first, second.into()].concat()).await;
 }
 
-/// A machine that ends when it is asked to is gone long before its time is over.
+/// A machine that ends when it is asked to is gone long before its time limit.
 pub async fn machine_that_heeds_ends_before_its_time(ground: &dyn Ground) {
     let (provider, pool) = (ground.provider().await, ground.pool("heeds", LONG_MS));
     let started = until_up(ground, &*provider, &pool, 1).await;
@@ -62,8 +62,8 @@ pub async fn machine_that_heeds_ends_before_its_time(ground: &dyn Ground) {
     assert_eq!(machines(&*provider, &pool).await, []);
 }
 
-/// A machine that does not end when it is asked to is listed as ending until its time is over, and then
-/// ended. Asked again, it gets no more time.
+/// A machine that does not end when it is asked to is listed as ending until its time limit, and is then ended. Asking
+/// it again gives it no more time.
 pub async fn machine_that_does_not_heed_is_ending_then_gone(ground: &dyn Ground) {
     let pool = ground.pool("stubborn", SHORT_MS);
     let provider = ground.provider().await;
@@ -85,12 +85,12 @@ pub async fn machine_that_does_not_heed_is_ending_then_gone(ground: &dyn Ground)
         state.is_none().then_some(())
     })
     .await;
-    // Their clock need not go exactly like this one.
+    // The provider's clock may differ slightly from this one.
     assert!(told.elapsed().as_millis() as u64 + 100 >= SHORT_MS);
     assert!(told.elapsed() < DEADLINE);
 }
 
-/// To end what is not there, or what has ended, is to do nothing.
+/// Ending a machine that does not exist, or that has ended, does nothing.
 pub async fn ending_what_is_not_there_is_fine(ground: &dyn Ground) {
     let (provider, pool) = (ground.provider().await, ground.pool("absent", LONG_MS));
     let unknown = ["unknown", "", "../up", "a b", "ö"].map(|id| MachineId(id.to_owned()));
@@ -106,7 +106,7 @@ pub async fn ending_what_is_not_there_is_fine(ground: &dyn Ground) {
     provider.end(&pool, &started).await.expect("end");
 }
 
-/// A machine that ends by itself is listed no more, and another may take its place.
+/// A machine that ends by itself leaves the list, and another one may take its place.
 pub async fn crashed_machine_leaves_the_list(ground: &dyn Ground) {
     let (provider, pool) = (ground.provider().await, ground.pool("crash", LONG_MS));
     let started = until_up(ground, &*provider, &pool, 2).await;
@@ -120,7 +120,7 @@ pub async fn crashed_machine_leaves_the_list(ground: &dyn Ground) {
     provider.end(&pool, &again).await.expect("end");
 }
 
-/// What was told to end before a crash is ending to whoever comes after it, and ends.
+/// After a crash, a successor lists as ending what was told to end, and ends it.
 pub async fn successor_ends_what_was_to_end(ground: &dyn Ground) {
     let pool = ground.pool("stubborn-successor", SHORT_MS);
     let provider = ground.provider().await;

@@ -1,13 +1,13 @@
-//! What is started, and who sees it.
+//! Which machines are started, and in which lists they are.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::{Arc, Ground, LONG_MS, State, ids, machines, until, until_up};
 
-/// An hour, ms: how far clocks may be apart.
+/// An hour, ms: the largest difference of clocks.
 const HOUR_MS: u64 = 3_600_000;
 
-/// A pool that nobody has asked machines for has none, and ends none.
+/// A pool for which no machines were ordered has none, and ends none.
 pub async fn nothing_is_there_at_first(ground: &dyn Ground) {
     let (provider, pool) = (ground.provider().await, ground.pool("none", LONG_MS));
     assert_eq!(machines(&*provider, &pool).await, []);
@@ -16,7 +16,7 @@ pub async fn nothing_is_there_at_first(ground: &dyn Ground) {
     assert_eq!(machines(&*provider, &pool).await, []);
 }
 
-/// As many as were asked for are listed, at once, each under an id of its own; then they run.
+/// The requested number of machines is listed at once, each with an id of its own; then they run.
 pub async fn grown_pool_lists_each_machine_once(ground: &dyn Ground) {
     let (provider, pool) = (ground.provider().await, ground.pool("grown", LONG_MS));
     provider.grow(&pool, 3).await.expect("grow");
@@ -39,7 +39,7 @@ pub async fn grown_pool_lists_each_machine_once(ground: &dyn Ground) {
     provider.end(&pool, &started).await.expect("end");
 }
 
-/// To grow to what is there, or to less, is to do nothing.
+/// Growing to the present number, or to less, does nothing.
 pub async fn growing_to_no_more_changes_nothing(ground: &dyn Ground) {
     let (provider, pool) = (ground.provider().await, ground.pool("no-more", LONG_MS));
     let started = until_up(ground, &*provider, &pool, 2).await;
@@ -54,7 +54,7 @@ pub async fn growing_to_no_more_changes_nothing(ground: &dyn Ground) {
     provider.end(&pool, &more).await.expect("end");
 }
 
-/// When a machine was started is about now, or 0.
+/// The start time of a machine is about the present time, or 0.
 pub async fn since_is_recent_or_unknown(ground: &dyn Ground) {
     let (provider, pool) = (ground.provider().await, ground.pool("since", LONG_MS));
     let started = until_up(ground, &*provider, &pool, 1).await;
@@ -67,7 +67,7 @@ pub async fn since_is_recent_or_unknown(ground: &dyn Ground) {
     provider.end(&pool, &started).await.expect("end");
 }
 
-/// Calls at the same time start together what the greatest asked for.
+/// Concurrent calls together start as many as the largest request.
 pub async fn concurrent_grows_start_no_more_than_asked(ground: &dyn Ground) {
     let (provider, pool) = (ground.provider().await, ground.pool("concurrent", LONG_MS));
     let calls: Vec<_> = [3, 2, 3, 1, 3]
@@ -84,7 +84,7 @@ pub async fn concurrent_grows_start_no_more_than_asked(ground: &dyn Ground) {
     provider.end(&pool, &started).await.expect("end");
 }
 
-/// What a call that its caller gave up has begun is listed, and counts.
+/// Machines that a dropped call has begun to start are listed, and count.
 pub async fn given_up_grow_is_not_lost(ground: &dyn Ground) {
     let (provider, pool) = (ground.provider().await, ground.pool("given-up", LONG_MS));
     let call = {
@@ -98,7 +98,7 @@ pub async fn given_up_grow_is_not_lost(ground: &dyn Ground) {
     provider.end(&pool, &started).await.expect("end");
 }
 
-/// Whoever comes after a crash finds the machines and starts none of them again.
+/// After a crash, a successor finds the machines and starts none of them again.
 pub async fn successor_finds_what_was_started(ground: &dyn Ground) {
     let (provider, pool) = (ground.provider().await, ground.pool("successor", LONG_MS));
     let started = until_up(ground, &*provider, &pool, 2).await;
@@ -114,7 +114,7 @@ pub async fn successor_finds_what_was_started(ground: &dyn Ground) {
     successor.end(&pool, &more).await.expect("end");
 }
 
-/// What one pool has is neither listed nor counted nor ended with another, however alike their names.
+/// Machines of one pool are not listed, counted or ended with another pool, however similar their names are.
 pub async fn pools_do_not_see_each_other(ground: &dyn Ground) {
     let provider = ground.provider().await;
     let (one, other) = (ground.pool("pool", LONG_MS), ground.pool("pool-1", LONG_MS));

@@ -1,4 +1,4 @@
-//! Waiting for states of a pool, each with the suite's deadline.
+//! Waits for states of a pool, each with the suite's deadline.
 
 use std::{future::Future, time::Duration};
 
@@ -6,10 +6,10 @@ use tokio::time::Instant;
 
 use super::{DEADLINE, Ground, Machine, MachineId, Pool, Provider};
 
-/// Between two looks.
+/// Time between two looks.
 const LOOK: Duration = Duration::from_millis(30);
 
-/// Looks until there is something to see.
+/// Looks until there is a result.
 pub(super) async fn until<T, F>(what: &str, mut look: impl FnMut() -> F) -> T
 where
     F: Future<Output = Option<T>>,
@@ -38,7 +38,7 @@ pub(super) async fn ids(provider: &dyn Provider, pool: &Pool) -> Vec<MachineId> 
     machines.into_iter().map(|machine| machine.id).collect()
 }
 
-/// Until none of these is listed.
+/// Waits until none of these machines is listed.
 pub(super) async fn until_gone(provider: &dyn Provider, pool: &Pool, gone: &[MachineId]) {
     until("they are gone", async || {
         let ids = ids(provider, pool).await;
@@ -47,7 +47,7 @@ pub(super) async fn until_gone(provider: &dyn Provider, pool: &Pool, gone: &[Mac
     .await;
 }
 
-/// Grows the pool and waits until all of its machines have said that they are up.
+/// Grows the pool and waits until all of its machines have printed `up`.
 pub(super) async fn until_up(
     ground: &dyn Ground,
     provider: &dyn Provider,

@@ -1,4 +1,4 @@
-//! The folder with a file for each machine.
+//! The folder with one file for each machine.
 
 use std::{
     fs::{self, File},
@@ -10,22 +10,22 @@ use std::{
 use super::{away, record::Record};
 use crate::Error;
 
-/// What a machine's file ends in.
+/// The suffix of a machine's file.
 const FILE: &str = ".json";
 
-/// What a file ends in while it is written.
+/// The suffix of a file while it is written.
 const UNFINISHED: &str = ".new";
 
-/// What a file is renamed to that says nothing and has no process.
+/// The suffix of an unreadable file without a process, which is renamed.
 const UNREADABLE: &str = ".unreadable";
 
-/// What a machine's output ends in.
+/// The suffix of a machine's output.
 const LOG: &str = ".log";
 
-/// Logs of ended machines that are kept.
+/// Number of logs of ended machines that are kept.
 const KEPT_LOGS: usize = 32;
 
-/// The folder, while nobody else works in it.
+/// The locked folder.
 pub(super) struct Folder<'a> {
     path: &'a Path,
     _lock: File,
@@ -34,7 +34,7 @@ pub(super) struct Folder<'a> {
 /// A machine's file.
 pub(super) struct Entry {
     pub(super) id: String,
-    /// What it says, or why it cannot be read.
+    /// Its content, or why it cannot be read.
     pub(super) record: Result<Record, String>,
 }
 
@@ -70,8 +70,8 @@ impl<'a> Folder<'a> {
         Ok(entries)
     }
 
-    /// Written as a whole or not at all. Nothing is synced: what a loss of power takes from the disk it
-    /// takes from the processes, too.
+    /// Writes the file as a whole or not at all. Nothing is synced: a loss of power that destroys the file also ends
+    /// the processes.
     pub(super) fn write(&self, record: &Record) -> Result<(), Error> {
         let path = self.file(&record.id, FILE);
         let unfinished = self.file(&record.id, UNFINISHED);
@@ -88,13 +88,13 @@ impl<'a> Folder<'a> {
         }
     }
 
-    /// Puts a file aside that says nothing, for people to look at.
+    /// Renames an unreadable file, so that people can look at it.
     pub(super) fn set_aside(&self, id: &str) -> Result<(), Error> {
         let path = self.file(id, FILE);
         fs::rename(&path, self.file(id, UNREADABLE)).map_err(|error| at(&path, &error))
     }
 
-    /// The file that a machine's output goes to.
+    /// The file for a machine's output.
     pub(super) fn log(&self, id: &str) -> Result<File, Error> {
         let path = self.file(id, LOG);
         let file = File::options().create(true).append(true).open(&path);

@@ -1,4 +1,4 @@
-//! Which processes live, as `/proc` says, and signals to them.
+//! Finds living processes in `/proc`, and sends signals to them.
 
 use std::{fs, io, path::Path};
 
@@ -8,39 +8,39 @@ use rustix::{
 };
 use serde::{Deserialize, Serialize};
 
-/// The variable by which a child is found whose process id was not written down.
+/// The variable by which a child is found if its process id was not stored.
 pub(super) const MARK: &str = "PROVIDED_MACHINE";
 
-/// The variable that says of which pool it is.
+/// The variable with the name of its pool.
 pub(super) const MARK_POOL: &str = "PROVIDED_MACHINE_POOL";
 
-/// A process, told from every other that has had its id or will have it.
+/// A process, distinguished from every other process that has the same id at another time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Process {
     /// Its id.
     pub(super) pid: i32,
-    /// When it was started: clock ticks since the system was.
+    /// When it was started: clock ticks since the system's start.
     pub(super) started: u64,
-    /// Which start of the system that was.
+    /// Id of that start of the system.
     pub(super) boot: String,
 }
 
-/// What the system says of a process.
+/// What the system reports about a process.
 struct Stat {
-    /// It has not ended.
+    /// Whether it has not ended.
     lives: bool,
     group: i32,
     started: u64,
 }
 
-/// This start of the system.
+/// The id of the present start of the system.
 pub(super) fn boot() -> io::Result<String> {
     Ok(fs::read_to_string("/proc/sys/kernel/random/boot_id")?
         .trim()
         .to_owned())
 }
 
-/// The process that has this id now, if one does.
+/// The process that now has this id, if there is one.
 pub(super) fn process(pid: i32, boot: &str) -> io::Result<Option<Process>> {
     Ok(stat(pid)?.map(|stat| Process {
         pid,
@@ -49,8 +49,8 @@ pub(super) fn process(pid: i32, boot: &str) -> io::Result<Option<Process>> {
     }))
 }
 
-/// The oldest living process that carries the machine's id, and its pool. Whatever it starts itself
-/// carries the id, too, and is younger.
+/// The oldest living process that has the machine's id, and its pool. Its children have the id too,
+/// and are younger.
 pub(super) fn marked(machine: &str, boot: &str) -> io::Result<Option<(Process, Option<String>)>> {
     let mut oldest: Option<(Process, Option<String>)> = None;
     for entry in fs::read_dir("/proc")? {
@@ -58,7 +58,7 @@ pub(super) fn marked(machine: &str, boot: &str) -> io::Result<Option<(Process, O
         let Some(pid) = name.to_str().and_then(|name| name.parse().ok()) else {
             continue;
         };
-        // Other users' cannot be read, and are not ours.
+        // Environments of other users' processes cannot be read. Such processes are not children.
         let Ok(environment) = fs::read(Path::new("/proc").join(&name).join("environ")) else {
             continue;
         };
@@ -101,7 +101,7 @@ fn stat(pid: i32) -> io::Result<Option<Stat>> {
     Ok(Some(stat))
 }
 
-/// The fields follow the program's name, which is in parentheses and may have anything in it.
+/// The fields follow the program's name, which is in parentheses and may contain anything.
 fn parse(text: &str) -> Option<Stat> {
     let (_, fields) = text.rsplit_once(')')?;
     let fields: Vec<&str> = fields.split_whitespace().collect();
@@ -120,7 +120,7 @@ fn is_gone(error: &io::Error) -> bool {
 // === impl Process ===
 
 impl Process {
-    /// Whether it has not ended; one that has and that nobody has waited for does not live.
+    /// Whether it has not ended. A process that has ended but was not reaped does not live.
     pub(super) fn lives(&self, boot: &str) -> io::Result<bool> {
         Ok(self.stat(boot)?.is_some())
     }
@@ -132,7 +132,7 @@ impl Process {
         Ok(stat(self.pid)?.filter(|stat| stat.lives && stat.started == self.started))
     }
 
-    /// Asks it to end, and nothing that it has started: it knows how its own are to end.
+    /// Asks it to end, but not its children: it knows how they must end.
     pub(super) fn ask(&self, boot: &str) -> io::Result<()> {
         self.signal(boot, Signal::TERM, |_| Ok(()))
     }
@@ -140,13 +140,13 @@ impl Process {
     /// Ends it and its group at once.
     pub(super) fn kill(&self, boot: &str) -> io::Result<()> {
         self.signal(boot, Signal::KILL, |leader| {
-            // While the leader has not been waited for, its id is not another group's.
+            // Until the leader is reaped, no other group has its id.
             kill_process_group(leader, Signal::KILL)
         })
     }
 
-    /// The handle is the process that has the id when it is opened; what the system says after that
-    /// tells whether it is this one.
+    /// Opens a handle of the process that has the id, and then checks with the system whether it is
+    /// this process.
     fn signal(
         &self,
         boot: &str,

@@ -1,4 +1,4 @@
-//! The three calls, as blocking code that holds the folder's lock.
+//! The three calls as blocking code that holds the folder's lock.
 
 use std::{fs, io};
 
@@ -16,7 +16,7 @@ use crate::{Error, Machine, MachineId, Pool};
 /// The machines of a folder.
 pub(super) struct Machines {
     settings: Settings,
-    /// This start of the system.
+    /// The id of the present start of the system.
     boot: String,
 }
 
@@ -57,7 +57,7 @@ impl Machines {
         Ok(())
     }
 
-    /// Whether any was told.
+    /// Ends machines. Returns whether any was told to end.
     pub(super) fn end(&self, pool: &Pool, ids: &[MachineId]) -> Result<bool, Error> {
         let folder = Folder::lock(&self.settings.folder)?;
         let by_ms = unix_ms().saturating_add(pool.end_ms);
@@ -74,13 +74,13 @@ impl Machines {
         Ok(told)
     }
 
-    /// Ends those that should have ended.
+    /// Ends machines whose time has passed.
     pub(super) fn sweep(&self) -> Result<(), Error> {
         let folder = Folder::lock(&self.settings.folder)?;
         self.living(&folder).map(drop)
     }
 
-    /// The machines that live. Forgets the others, and carries out what those are due that are to end.
+    /// The living machines. Drops the others, and continues the ending of machines that are to end.
     fn living(&self, folder: &Folder<'_>) -> Result<Vec<Record>, Error> {
         let mut living = Vec::new();
         for entry in folder.entries()? {
@@ -98,8 +98,8 @@ impl Machines {
         Ok(living)
     }
 
-    /// A record with its process; where there is none in it, or the file cannot be read, whoever started
-    /// the machine was interrupted: its process is looked for.
+    /// A record with its process. If the record has no process, or the file cannot be read, the start of the machine
+    /// was interrupted: its process is looked for.
     fn mend(&self, folder: &Folder<'_>, entry: Entry) -> Result<Option<(Record, Process)>, Error> {
         if let Ok(Record {
             process: Some(process),
@@ -133,7 +133,7 @@ impl Machines {
         Ok(Some((record, process)))
     }
 
-    /// Asks the machine to end if it is to and has not been asked, and ends it past its time.
+    /// Asks the machine to end if it is to end and has not been asked, and ends it after its time.
     fn carry_out(&self, folder: &Folder<'_>, record: &mut Record) -> Result<(), Error> {
         let (Some(process), Some(end)) = (&record.process, &mut record.end) else {
             return Ok(());
@@ -149,7 +149,7 @@ impl Machines {
         Ok(())
     }
 
-    /// Starts one more beside these.
+    /// Starts one more machine in addition to these.
     fn start(
         &self,
         folder: &Folder<'_>,

@@ -1,4 +1,4 @@
-//! What the folder holds of a machine.
+//! The record of a machine in the folder.
 
 use serde::{Deserialize, Serialize};
 use sextant_types::{DeviceTypeName, WorkerId};
@@ -6,26 +6,26 @@ use sextant_types::{DeviceTypeName, WorkerId};
 use super::life::Process;
 use crate::{Machine, MachineId, State};
 
-/// A machine, from before it is started until it has ended.
+/// A machine, from before its start until it has ended.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Record {
     pub(super) id: String,
     pub(super) pool: DeviceTypeName,
     pub(super) worker: Option<WorkerId>,
-    /// When it was started, ms since the Unix epoch; 0 where that is not known.
+    /// When it was started, ms since the Unix epoch; 0 if that is not known.
     pub(super) since_ms: u64,
-    /// Its process; absent while that is being started.
+    /// Its process; `None` while it is being started.
     pub(super) process: Option<Process>,
-    /// Present once it is to end.
+    /// Present once the machine is to end.
     pub(super) end: Option<End>,
 }
 
-/// That a machine is to end.
+/// The end of a machine.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct End {
-    /// When it is ended if it has not by then, ms since the Unix epoch.
+    /// When it is ended if it has not ended by then, ms since the Unix epoch.
     pub(super) by_ms: u64,
-    /// It has been asked.
+    /// Whether it has been asked to end.
     pub(super) told: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Starting one child.
+//! Starts one child.
 
 use std::{
     io,
@@ -19,7 +19,7 @@ use super::{
 };
 use crate::Error;
 
-/// A name that no other machine has had, with the least number that none of these has.
+/// A unique name, with the least number that none of these machines has.
 pub(super) fn name(pool: &DeviceTypeName, machines: &[Record]) -> Result<WorkerId, Error> {
     let own = machines.iter().filter(|machine| machine.pool == *pool);
     let taken: Vec<_> = own.filter_map(Record::number).collect();
@@ -31,8 +31,7 @@ pub(super) fn name(pool: &DeviceTypeName, machines: &[Record]) -> Result<WorkerI
     })
 }
 
-/// The id of the started process. A task waits for its end, so that it does not stay on the system's
-/// list.
+/// Starts the process and returns its id. A task waits for its end, so that it is reaped.
 pub(super) fn start(
     template: &Template,
     record: &Record,
@@ -59,7 +58,7 @@ pub(super) fn start(
     pid.ok_or_else(|| refused(&record.id, "it ended before it had a process id"))
 }
 
-/// What the machine does not share with the others of its pool.
+/// The place of the machine, if the template has places.
 fn place<'a>(template: &'a Template, record: &Record) -> Option<&'a Place> {
     let number = usize::try_from(record.number()?.checked_sub(1)?).ok()?;
     template
@@ -67,7 +66,8 @@ fn place<'a>(template: &'a Template, record: &Record) -> Option<&'a Place> {
         .get(number.checked_rem(template.places.len())?)
 }
 
-/// What `start` starts, held to these cores: a child begins on those of the thread that starts it.
+/// Calls `start` with the thread restricted to these cores: a child inherits the cores of the
+/// thread that starts it.
 fn held_to<T>(cores: &[usize], start: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     if cores.is_empty() {
         return start();
@@ -79,7 +79,8 @@ fn held_to<T>(cores: &[usize], start: impl FnOnce() -> io::Result<T>) -> io::Res
     }
     sched_setaffinity(None, &held)?;
     let started = start();
-    // The thread has other work to do. What has started runs even so, and must not be forgotten.
+    // The thread has other work to do. The started child runs even if this fails, so its result
+    // must not be lost.
     if let Err(error) = sched_setaffinity(None, &own) {
         tracing::warn!(%error, "a thread keeps to the cores of the machine that it has started");
     }

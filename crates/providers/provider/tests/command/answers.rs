@@ -1,11 +1,11 @@
-//! Answers that cannot be.
+//! Invalid answers.
 
 use sextant_provider::{MachineId, Provider, State};
 use tempfile::TempDir;
 
 use super::support::{assert_refused, pool, script};
 
-/// Answers `list` with the first and `up` with the second.
+/// A script that answers `list` with the first text and `up` with the second.
 fn answering(folder: &TempDir, list: &str, up: &str) -> sextant_provider::command::Script {
     let words =
         format!("case $1 in list) echo '{list}';; up) echo '{up}';; down) echo nothing;; esac");

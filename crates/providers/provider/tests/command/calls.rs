@@ -1,4 +1,4 @@
-//! How the program is run, and what becomes of one that does not end well.
+//! How the program is run, and what happens if it does not end well.
 
 use std::{fs, time::Duration, time::Instant};
 
@@ -84,7 +84,7 @@ async fn endless_answer_is_ended() {
     assert_refused(result, "more than 1048576 bytes");
 }
 
-/// A program that reads nothing, and one whose child keeps its output open, have answered.
+/// A program that reads nothing has answered, and so has one whose child keeps its output open.
 #[tokio::test]
 async fn answer_ends_with_the_script() {
     let folder = folder();

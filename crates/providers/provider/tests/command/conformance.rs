@@ -27,7 +27,7 @@ bind_provider_conformance!(async {
 });
 
 impl ScriptFixture {
-    /// Of the machine, whatever its pool.
+    /// Finds the machine in any pool.
     fn find(&self, id: &str) -> Option<PathBuf> {
         let pools = fs::read_dir(self.folder.path()).expect("the folder");
         let found = pools.flatten().map(|pool| pool.path().join(id));
@@ -38,7 +38,7 @@ impl ScriptFixture {
 fn kill(machine: &Path) {
     let pid = fs::read_to_string(machine.join("pid")).unwrap_or_default();
     let pid = pid.trim().parse().ok().and_then(Pid::from_raw);
-    // A session of its own is a group of its own.
+    // A separate session is a separate group.
     pid.map(|pid| kill_process_group(pid, Signal::KILL));
 }
 

@@ -1,4 +1,4 @@
-//! A list that lags behind what was started and told to end.
+//! A list that lags behind what was started and what was told to end.
 
 use std::{fs, time::Duration, time::Instant};
 
@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use super::support::{pool, script, settings};
 
-/// Lists what is in the file `list`, starts a machine named by how often it was called, and counts.
+/// Lists the content of the file `list`, starts a machine named by the number of calls, and counts.
 const LAGGING: &str = r#"
     cd $FOLDER
     echo >>$1

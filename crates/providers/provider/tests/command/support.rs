@@ -1,4 +1,4 @@
-//! Scripts of a few words.
+//! Short scripts.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -8,7 +8,7 @@ use sextant_provider::{
 };
 use sextant_types::DeviceTypeName;
 
-/// What `sh -c` runs; `$1` is the call, and `$FOLDER` a folder.
+/// Settings for a script that `sh -c` runs; `$1` is the call, and `$FOLDER` a folder.
 pub fn settings(script: &str, folder: &Path) -> Settings {
     let folder = folder.to_str().expect("text").to_owned();
     Settings {
@@ -32,7 +32,7 @@ pub fn pool(name: &str, end_ms: u64) -> Pool {
     }
 }
 
-/// That it was refused, for a reason with these words in it.
+/// Asserts that the call was refused with a reason that contains these words.
 pub fn assert_refused<T: std::fmt::Debug>(result: Result<T, Error>, words: &str) {
     match result {
         Err(error @ Error::Refused { .. }) => {

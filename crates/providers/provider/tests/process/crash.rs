@@ -1,4 +1,4 @@
-//! The process that has started machines dies.
+//! The process that has started machines crashes.
 
 use std::{os::unix::process::ExitStatusExt, path::PathBuf, process::Command};
 
@@ -6,14 +6,13 @@ use sextant_provider::{Machine, MachineId, Pool, Provider, State, process::Proce
 
 use super::support::{Children, LONG_MS, exists, pool, settings, until};
 
-/// Says to this test program that it is to work on the machines of a folder and then to die.
+/// The variable that tells this test program to work on the machines of a folder and then to die.
 const FOLDER: &str = "TEST_MACHINES_FOLDER";
 
-/// Long enough to be seen ending, short enough to wait for, ms.
+/// Long enough that the ending can be seen, short enough to wait for, ms.
 const SHORT_MS: u64 = 4000;
 
-/// The process that dies, when the other test starts this program again; by itself there is nothing to
-/// do for it.
+/// The process that dies, when the other test starts this program again. Run alone, this test does nothing.
 #[tokio::test]
 async fn process_that_dies() {
     let Some(folder) = std::env::var_os(FOLDER) else {

@@ -1,4 +1,4 @@
-//! What cannot be started, and bounds.
+//! Machines that cannot be started, and limits.
 
 use std::{collections::BTreeMap, fs};
 
@@ -86,7 +86,7 @@ async fn names_and_pools_are_filled_in() {
     assert!(name.as_str().starts_with("gpu-1-1-"), "{name}");
     let log = children.folder().join(format!("{name}.log"));
     let log = fs::read_to_string(log).expect("a log");
-    // Cargo sets both for a test: one is passed on, the other is not.
+    // Cargo sets both variables for a test: one is passed on, the other is not.
     assert!(std::env::var("CARGO_PKG_NAME").is_ok());
     let cargo = std::env::var("CARGO").expect("set");
     assert_eq!(log, format!("gpu-1 {name} is-{name} -{cargo}\nup\n"));
@@ -94,7 +94,7 @@ async fn names_and_pools_are_filled_in() {
     assert!(more[1].id.0.starts_with("gpu-1-2-"), "{more:?}");
 }
 
-/// What has ended stays neither on the system's list of processes nor in the folder.
+/// A process that has ended is reaped, and its file is removed.
 #[tokio::test]
 async fn ended_processes_are_waited_for() {
     let children = Children::new();

@@ -1,4 +1,4 @@
-//! Files that a crash or a disk has left in another state than they should be in.
+//! Files that a crash or a disk has damaged.
 
 use std::{fs, slice};
 
@@ -14,7 +14,7 @@ async fn started(children: &Children, pool: &Pool) -> (Processes, Machine) {
     (provider, machine)
 }
 
-/// The machine is found again, counts, and ends when it is told.
+/// Asserts that the machine is found again, counts, and ends when it is told to.
 async fn assert_whole(children: &Children, provider: &Processes, pool: &Pool, before: &Machine) {
     let pid = children.pid(&before.id);
     provider.grow(pool, 1).await.expect("grow");
@@ -93,7 +93,7 @@ async fn garbled_file_without_a_process_is_set_aside() {
     assert_eq!(names, ["notes.txt", "old-1-0.unreadable"]);
 }
 
-/// A process that has got the id of one that has ended is neither listed nor told anything.
+/// A process that has got the id of an ended one is neither listed nor signalled.
 #[tokio::test]
 async fn reused_process_id_is_a_stranger() {
     for change in ["started", "boot"] {
@@ -118,7 +118,8 @@ async fn reused_process_id_is_a_stranger() {
         provider.end(&pool, named).await.expect("end");
         assert_eq!(provider.list(&pool).await.expect("list"), [], "{change}");
         children.write(&stranger.id, &whole);
-        // A shell takes up signals in the order of their numbers: had it been asked, it would say so first.
+        // A shell handles signals in the order of their numbers: if it had been asked to end, it would print that
+        // first.
         kill_process(pid, Signal::WINCH).expect("it lives");
         let log = children.folder().join(format!("{}.log", stranger.id.0));
         let said = || fs::read_to_string(&log).expect("a log");

@@ -1,4 +1,4 @@
-//! What the machines of a pool do not share.
+//! The places of a pool's machines.
 
 use std::{fs, slice};
 
@@ -10,7 +10,7 @@ use sextant_provider::{
 
 use super::support::{Children, LONG_MS, pool, template, until};
 
-/// Prints what it was given, and the cores that its own child may use.
+/// Prints its arguments, and the cores that its own child may use.
 const SHOWS: &str = "echo \"given $2\"; sh -c 'grep Cpus_allowed_list /proc/self/status'; echo up; \
                      trap 'exit 0' TERM; n=0; while [ $n -lt 1200 ]; do sleep 0.1; n=$((n+1)); done";
 
@@ -25,7 +25,7 @@ fn own_cores() -> Vec<usize> {
 fn open(children: &Children) -> Processes {
     let mut settings = children.settings();
     settings.template = template(SHOWS);
-    // Behind the script, `$0` and `$1`.
+    // The arguments after the script, `$0` and `$1`.
     let cores = own_cores();
     let place = |name: &str, core: usize| Place {
         arguments: vec![format!("{name}-of-{{pool}}")],
@@ -43,7 +43,7 @@ fn log(children: &Children, machine: &Machine) -> String {
     fs::read_to_string(log).expect("its log")
 }
 
-/// What a machine with this place prints.
+/// The output of a machine with this place.
 fn shown(name: &str, core: usize) -> String {
     format!("given {name}-of-held\nCpus_allowed_list:\t{core}\nup\n")
 }
@@ -72,7 +72,7 @@ async fn each_machine_has_a_place_of_its_own_and_the_next_one_takes_what_is_free
     assert_eq!(log(&children, new), shown("first", first));
 }
 
-/// Those that end keep their numbers, so that there may be more numbers than places.
+/// Machines that end keep their numbers, so there may be more numbers than places.
 #[tokio::test]
 async fn places_begin_again_behind_the_last() {
     let (children, pool) = (Children::new(), pool("held", LONG_MS));

@@ -60,7 +60,7 @@ impl Children {
         Pid::from_raw(pid as i32).expect("a pid")
     }
 
-    /// Grows the pool and gives its machines once they are up.
+    /// Grows the pool and returns its machines once they are up.
     pub async fn up(&self, provider: &Processes, pool: &Pool, count: u32) -> Vec<Machine> {
         provider.grow(pool, count).await.expect("grow");
         let machines = provider.list(pool).await.expect("list");
@@ -133,7 +133,7 @@ pub fn pool(name: &str, end_ms: u64) -> Pool {
     }
 }
 
-/// Whether a process has this id, one that has ended and was not waited for included.
+/// Whether a process has this id, including one that has ended and was not reaped.
 pub fn exists(pid: Pid) -> bool {
     test_kill_process(pid).is_ok()
 }

@@ -1,4 +1,4 @@
-//! What every store and every rate limit promises.
+//! The properties of every store and of every rate limit.
 
 mod store {
     use sextant_metadata::{bind_metadata_conformance, conformance::Store};

@@ -1,4 +1,4 @@
-//! Servers that restart, lose their content, stop, are away.
+//! Servers that restart, lose their content, stop or are away.
 
 use std::time::Duration;
 
@@ -123,7 +123,7 @@ async fn dead_server_is_told_soon_and_the_next_one_is_found() {
         let store = store.clone();
         async move { store.changed(cursor).await }
     });
-    // The reader is at work.
+    // The reader runs.
     assert!(store.changed(Cursor(0)).await.is_ok());
     server.kill();
     unavailable(&beat(&store, "w").await);
@@ -138,8 +138,8 @@ async fn dead_server_is_told_soon_and_the_next_one_is_found() {
     assert!(!events.is_empty());
 }
 
-/// Writes that a server loses with its last seconds take nothing away from who has seen them: their
-/// positions do not come again.
+/// A server that loses its last seconds of writes takes nothing away from followers that have seen
+/// them: the positions are not given again.
 #[tokio::test]
 async fn position_of_a_lost_write_is_never_given_again() {
     let mut server = Redis::start();
@@ -203,7 +203,7 @@ async fn dropped_calls_are_done_or_not_done() {
     let server = Redis::start();
     let store = connect(&server).await;
     for round in 0..100_u64 {
-        // Given up after a moment that differs from round to round.
+        // The call is dropped after a time that differs from round to round.
         let limit = Duration::from_micros(round * 7 % 500);
         tokio::time::timeout(limit, beat(&store, "w")).await.ok();
         let one = step("v", "w", Command::Load);

@@ -1,4 +1,4 @@
-//! Followers of a feed that many write.
+//! Followers of a feed with many writers.
 
 use sextant_metadata::{Command, Error, Event, MetadataStore, View};
 use sextant_metadata_redis::{RedisConfig, RedisStore};
@@ -6,7 +6,7 @@ use sextant_test_servers::redis::Redis;
 
 use crate::fixtures::{PATIENCE, beat, config, connect, key, load, step};
 
-/// Reads until `expected` events have come, waiting when there are none.
+/// Reads until `expected` events have come, and waits if there are none.
 async fn follow(store: &RedisStore, view: &mut View, expected: usize) -> Vec<Event> {
     let mut events = Vec::new();
     while events.len() < expected {
@@ -123,7 +123,7 @@ async fn two_stores_that_race_on_a_version_have_one_winner() {
     }
 }
 
-/// Without an expected version both writers get through, one after the other.
+/// If no version is expected, both writers succeed, one after the other.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn writers_that_expect_nothing_all_get_through() {
     const WRITERS: u64 = 6;
@@ -141,7 +141,7 @@ async fn writers_that_expect_nothing_all_get_through() {
                     let twice = [report.clone(), report];
                     let answers = store.transitions(&twice, 0).await;
                     assert!(answers.iter().all(Result::is_ok), "{answers:?}");
-                    // A heartbeat in between makes decisions stale as well.
+                    // A heartbeat in between also makes decisions stale.
                     beat(&store, "w").await.unwrap();
                 }
             })

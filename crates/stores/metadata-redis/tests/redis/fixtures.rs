@@ -1,4 +1,4 @@
-//! A server, a store on it, and what is written into it.
+//! A server, a store on it, and its content.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,7 +11,7 @@ use sextant_types::{ApplicationId, VariantId, WorkerId};
 
 /// Long enough for anything on a busy machine; only a failing test waits for it.
 pub const PATIENCE: Duration = Duration::from_secs(30);
-/// How long a call may take where a test has to wait for its end.
+/// Longest time of a call in tests that wait for its end.
 pub const SHORT: Duration = Duration::from_millis(400);
 
 /// A configuration for callers' time.
@@ -30,7 +30,7 @@ pub async fn connect(server: &Redis) -> Arc<RedisStore> {
     store.expect("the server is there")
 }
 
-/// A store whose calls end soon.
+/// A store whose calls end after a short time.
 pub async fn connect_short(server: &Redis) -> Arc<RedisStore> {
     let config = RedisConfig {
         timeout: SHORT,
@@ -66,7 +66,7 @@ pub fn record() -> WorkerRecord {
     }
 }
 
-/// A heartbeat for ten seconds; whether the worker was new.
+/// Sends a heartbeat for ten seconds. Returns whether the worker was new.
 pub async fn beat(store: &RedisStore, name: &str) -> Result<bool, Error> {
     let lease = store.heartbeat(&worker(name), record(), 10_000, 0).await;
     lease.map(|lease| lease.fresh)
@@ -99,7 +99,7 @@ pub fn candidate(holder: &str) -> Candidate {
     }
 }
 
-/// Asks until the server answers, and returns its first answer.
+/// Asks until the server answers. Returns its first answer.
 pub async fn eventually<T>(mut ask: impl AsyncFnMut() -> Result<T, Error>) -> T {
     let asking = async {
         loop {

@@ -1,4 +1,4 @@
-//! What only this store has: the server's clock, several fleets on one server.
+//! Features that only this store has: the server's clock, and several fleets on one server.
 
 use sextant_metadata::{Command, MetadataStore, Rate, RateStore, conformance::sample_variant};
 use sextant_metadata_redis::{Clock, RedisConfig, RedisStore};
@@ -6,8 +6,8 @@ use sextant_test_servers::redis::Redis;
 
 use crate::fixtures::{beat, candidate, config, connect, record, step, worker};
 
-/// One caller's clock is far ahead, the other's far behind: with the server's clock it does not
-/// matter.
+/// One caller's clock is far ahead and the other's far behind. With the server's clock this does
+/// not matter.
 #[tokio::test]
 async fn servers_clock_hides_that_callers_disagree() {
     const HOUR: u64 = 3_600_000;

@@ -17,7 +17,7 @@ use crate::{Changes, Command, Cursor, Error, Event, MetadataStore, Snapshot, Vie
 /// Long enough for a wake-up on any machine; only a failing property waits for it.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Publishing what is published and retiring what is not there change nothing.
+/// Publishing a published variant and retiring an absent one change nothing.
 pub async fn publish_and_retire_are_idempotent(store: Store) {
     let first = sample_variant("v", 1.0);
     let second = sample_variant("v", 2.0);
@@ -47,7 +47,7 @@ pub async fn publish_and_retire_are_idempotent(store: Store) {
     assert_eq!(events, desired);
 }
 
-/// However the feed is cut into pieces, the pieces are the whole, and lead to the same content.
+/// However the feed is cut into pieces, the pieces are complete and lead to the same content.
 pub async fn feed_resumes_without_gap_or_duplicate(store: Store) {
     let start = store.snapshot().await.expect("snapshot");
     let mut view = View::from(start.clone());
@@ -72,7 +72,7 @@ pub async fn feed_resumes_without_gap_or_duplicate(store: Store) {
     assert_eq!((nothing.events, nothing.cursor), (vec![], cursor));
 }
 
-/// A cursor that this store never gave is answered like one that is too old.
+/// A cursor that this store never gave is treated like one that is too old.
 pub async fn foreign_cursor_is_trimmed(store: Store) {
     let foreign = Cursor(head(&store).await.0 + 1_000_000);
     let answer = store.changes(foreign).await;
@@ -80,7 +80,7 @@ pub async fn foreign_cursor_is_trimmed(store: Store) {
     wakes(&store, foreign).await;
 }
 
-/// Who lags behind the history is told so, and goes on from a snapshot without loss.
+/// A follower that lags behind the history is told so, and continues from a snapshot without loss.
 pub async fn trimmed_feed_leads_to_a_consistent_snapshot(store: Store) {
     const MOST: u64 = 200_000;
     let start = head(&store).await;
@@ -93,7 +93,7 @@ pub async fn trimmed_feed_leads_to_a_consistent_snapshot(store: Store) {
             .expect("publish");
         written += 1;
         assert!(written < MOST, "the history is not bounded");
-        // Asking only now and then keeps the property fast where a call is a round trip.
+        // Asking only sometimes keeps the property fast if a call is a round trip.
         if written % 256 != 0 {
             continue;
         }
@@ -168,7 +168,7 @@ pub async fn snapshot_is_consistent_under_writes(store: Store) {
     assert_eq!(early.snapshot().demand, end.demand);
 }
 
-/// A waiter wakes when something changes, and not before.
+/// A waiter wakes on a change, and not before.
 pub async fn changed_wakes_on_a_change(store: Store) {
     beat(&store, "w", 0).await;
     let start = head(&store).await;
@@ -186,7 +186,7 @@ pub async fn changed_wakes_on_a_change(store: Store) {
     assert!(matches!(&changes.events[..], [Event::InstanceChanged(it)] if it.key == key("v", "w")));
 }
 
-/// Asking about a position that is behind does not wait.
+/// A wait for a cursor that is behind returns at once.
 pub async fn changed_returns_at_once_when_there_is_something(store: Store) {
     let start = head(&store).await;
     beat(&store, "w", 0).await;

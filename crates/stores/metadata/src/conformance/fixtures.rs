@@ -1,4 +1,4 @@
-//! What the properties are tried on.
+//! Fixtures of the properties.
 
 use std::sync::Arc;
 
@@ -68,7 +68,8 @@ pub(super) async fn step(
     store.transition(&transition, 0).await
 }
 
-/// A plausible variant of application `app` for tests; `cost` makes two of one name differ.
+/// A plausible variant of application `app` for tests. `cost` makes two variants of one name
+/// differ.
 pub fn sample_variant(name: &str, cost: f64) -> Arc<Variant> {
     let tensor = |name: &str, width| TensorSpec {
         name: name.to_owned(),
@@ -133,7 +134,7 @@ pub fn sample_variant(name: &str, cost: f64) -> Arc<Variant> {
     })
 }
 
-/// Reproducible choices (splitmix64): enough to vary a test, and no more dependencies.
+/// Reproducible choices (splitmix64): enough to vary a test, and no further dependency.
 pub(super) struct Choices {
     pub(super) seed: u64,
     state: u64,

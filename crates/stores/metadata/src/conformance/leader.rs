@@ -1,9 +1,9 @@
-//! Properties of roles that only one may play.
+//! Properties of roles that have one leader.
 
 use super::{SECOND, Store, fixtures::candidate, head};
 use crate::Event;
 
-/// Of many who stand at once one is taken, and all are told who.
+/// Of many concurrent candidates one is elected, and all are told which one.
 pub async fn one_of_many_candidates_leads(store: Store) {
     const CANDIDATES: usize = 8;
     let start = head(&store).await;
@@ -28,7 +28,7 @@ pub async fn one_of_many_candidates_leads(store: Store) {
     assert_eq!(&recorded, std::slice::from_ref(first));
 }
 
-/// Who holds a role keeps it by standing again before another does, also after its lease has ended.
+/// A holder renews its role before another candidate takes it, also after its lease has lapsed.
 pub async fn renewal_keeps_the_token_and_is_no_event(store: Store) {
     let mine = candidate("dispatcher", "mine");
     let taken = store.campaign(&mine, SECOND, 0).await.expect("campaign");
@@ -52,8 +52,8 @@ pub async fn renewal_keeps_the_token_and_is_no_event(store: Store) {
     );
 }
 
-/// Who comes back after the end of its lease, before another has taken the role, leads on as if it had not
-/// lapsed: a machine that stood still changes nothing for those who follow.
+/// A holder that returns after its lease lapsed, before another has taken the role, leads on as if the lease had not
+/// lapsed: a machine that stood still changes nothing for its followers.
 pub async fn lapsed_role_is_renewed_by_who_held_it_last(store: Store) {
     let mine = candidate("dispatcher", "mine");
     let first = store.campaign(&mine, SECOND, 0).await.expect("campaign");
@@ -67,7 +67,7 @@ pub async fn lapsed_role_is_renewed_by_who_held_it_last(store: Store) {
     assert_eq!(events, [], "nobody else has led");
 }
 
-/// Nobody takes a role before the lease's end; from then on the next who stands does.
+/// No candidate takes a role before the lease lapses. After that, the next candidate does.
 pub async fn lapsed_role_goes_to_another_with_a_greater_token(store: Store) {
     let names = ["first", "second", "first", "third"];
     let mut last = None;
@@ -88,7 +88,7 @@ pub async fn lapsed_role_goes_to_another_with_a_greater_token(store: Store) {
     }
 }
 
-/// Who steps down frees the role for the next at once; nobody else can free it.
+/// A holder that resigns frees the role at once. No other candidate can free it.
 pub async fn resigned_role_is_free_at_once(store: Store) {
     let mine = candidate("dispatcher", "mine");
     let other = candidate("dispatcher", "other");
@@ -107,7 +107,7 @@ pub async fn resigned_role_is_free_at_once(store: Store) {
     assert_eq!(events, [gone, Event::LeaderChanged(next)]);
 }
 
-/// One holder of one role says nothing about another; a snapshot has them sorted by role.
+/// The holders of different roles are independent. A snapshot has them sorted by role.
 pub async fn roles_do_not_know_each_other(store: Store) {
     let mut leaders = Vec::new();
     for (role, holder) in [("b", "one"), ("a", "one"), ("c", "two \"quoted\"")] {

@@ -1,4 +1,4 @@
-//! The properties that every [`RateStore`] has; one function each, over a store that is empty.
+//! The properties that every [`RateStore`] has: one function each, over an empty store.
 //!
 //! A backend binds them all with [`bind_rate_conformance!`](crate::bind_rate_conformance).
 
@@ -17,7 +17,7 @@ const TEN_A_SECOND: Rate = Rate {
 };
 
 /// Makes one `#[tokio::test]` of each property. The argument is an async expression that gives an
-/// empty store and what must live as long as it, such as its server:
+/// empty store and a value that must live as long as the store, such as its server:
 /// `bind_rate_conformance!(async { (Arc::new(MyRates::new()) as Rates, ()) })`.
 #[macro_export]
 macro_rules! bind_rate_conformance {
@@ -53,7 +53,7 @@ async fn spend(rates: &Rates, most: u32, limit: (u64, u64), now_ms: u64) -> u32 
     spent.expect("spend")
 }
 
-/// A new bucket holds its burst; what comes in later is counted in parts of a token.
+/// A new bucket holds its burst. What comes in later is counted in parts of a token.
 pub async fn bucket_begins_full_and_fills_with_time(rates: Rates) {
     assert_eq!(take(&rates, "a", 15, SECOND).await, 15);
     assert_eq!(take(&rates, "a", 15, SECOND).await, 5);
@@ -63,7 +63,7 @@ pub async fn bucket_begins_full_and_fills_with_time(rates: Rates) {
     assert_eq!(take(&rates, "a", 100, 60 * SECOND).await, 20, "the burst");
 }
 
-/// Whoever takes when: the sum stays within the burst and what came in.
+/// For any order of calls, the sum of granted tokens is at most the burst and what came in.
 pub async fn bucket_never_grants_more_than_came(rates: Rates) {
     let mut choices = Choices::new(0xb_0c4e7);
     let (mut now_ms, mut granted) = (5 * SECOND, 0);
@@ -85,7 +85,7 @@ pub async fn bucket_never_grants_more_than_came(rates: Rates) {
     assert!(granted > 20, "it went on after the burst: {granted}");
 }
 
-/// A caller whose clock is behind gains nothing, and takes nothing from the others.
+/// A caller whose clock is behind gains nothing, and takes nothing from other callers.
 pub async fn clock_that_goes_back_fills_nothing(rates: Rates) {
     assert_eq!(take(&rates, "a", 20, 10 * SECOND).await, 20);
     assert_eq!(take(&rates, "a", 20, 9 * SECOND).await, 0);
@@ -104,7 +104,7 @@ pub async fn tokens_given_back_are_there_again(rates: Rates) {
     assert_eq!(take(&rates, "a", 100, SECOND).await, 20);
 }
 
-/// In a window no more than the limit is granted; the next window begins at its own time.
+/// In a window at most the limit is granted. The next window begins at a multiple of its length.
 pub async fn quota_begins_again_with_each_window(rates: Rates) {
     let limit = (10, 60 * SECOND);
     assert_eq!(spend(&rates, 6, limit, 59 * SECOND).await, 6);
@@ -121,7 +121,7 @@ pub async fn quota_begins_again_with_each_window(rates: Rates) {
     assert_eq!(spend(&rates, 6, (0, 60 * SECOND), 300 * SECOND).await, 0);
 }
 
-/// Buckets and quotas of other names are others, and a bucket is not a quota.
+/// Buckets and quotas of different names are independent, and so are a bucket and a quota.
 pub async fn names_do_not_know_each_other(rates: Rates) {
     assert_eq!(take(&rates, "quota", 20, SECOND).await, 20);
     assert_eq!(
@@ -132,7 +132,7 @@ pub async fn names_do_not_know_each_other(rates: Rates) {
     assert_eq!(spend(&rates, 5, (5, SECOND), SECOND).await, 5);
 }
 
-/// Many who take at once get together exactly what is there.
+/// Concurrent takers together get exactly the tokens that exist.
 pub async fn takers_at_once_share_what_is_there(rates: Rates) {
     let takers: Vec<_> = (0..8)
         .map(|_| {

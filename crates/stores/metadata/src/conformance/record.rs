@@ -1,4 +1,4 @@
-//! Properties of what leaders write as a whole: what is desired, and what is asked for.
+//! Properties of the records that leaders write as a whole: the desired state and the demand.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -18,7 +18,7 @@ use crate::{
     PlannedBatch, Pool, Snapshot, StepDemand, Subject, TrialRow, View,
 };
 
-/// One of the two records, and how to write and read it.
+/// One of the two records, with the calls to write and read it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Record {
     Desired,
@@ -35,7 +35,7 @@ impl Record {
         }
     }
 
-    /// Writes content number `content`, which differs from every other number's.
+    /// Writes content number `content`. Contents of different numbers differ.
     async fn write(self, store: &Store, token: u64, content: u64) -> Result<(), Error> {
         match self {
             Self::Desired => store.set_desired(desired(token, content)).await,
@@ -58,7 +58,7 @@ impl Record {
         }
     }
 
-    /// What the feed has of content that was replaced.
+    /// The event that the feed has for replaced content.
     fn replaced(self, token: u64, content: u64) -> Event {
         match self {
             Self::Desired => self.event(token, content),
@@ -67,7 +67,7 @@ impl Record {
     }
 }
 
-/// What is desired under `token`; `content` makes two differ.
+/// A desired state under `token`. Different values of `content` make it differ.
 pub(super) fn desired(token: u64, content: u64) -> DesiredState {
     let variant = |name: &str, workers, pinned| DesiredVariant {
         variant: key(name, "w").variant,
@@ -90,7 +90,7 @@ pub(super) fn desired(token: u64, content: u64) -> DesiredState {
         .with_batches(vec![batch(many), batch(many / 2)])
 }
 
-/// A pool of everything that one may have.
+/// A pool that has every optional field.
 fn pool(desired: u32) -> Pool {
     let device_type = DeviceTypeName::new("cpu-8").expect("valid");
     let facts = DeviceType {
@@ -112,7 +112,7 @@ fn pool(desired: u32) -> Pool {
     }
 }
 
-/// A decision of everything that one may have.
+/// A decision that has every optional field.
 fn decision(number: u64) -> Decision {
     Decision {
         number,
@@ -136,7 +136,7 @@ fn decision(number: u64) -> Decision {
     }
 }
 
-/// A demand of everything that a row may have; `content` makes two differ.
+/// A demand whose rows have every optional field. Different values of `content` make it differ.
 pub(super) fn demand(token: u64, content: u64) -> Demand {
     let class = TargetClass::of(&Targets {
         latency_ms: Some(100.0),
@@ -205,7 +205,7 @@ pub(super) fn demand(token: u64, content: u64) -> Demand {
     }
 }
 
-/// Costs of everything that a row may have.
+/// Costs whose rows have every optional field.
 fn costs() -> Costs {
     let named = CostRow {
         application: application("app"),
@@ -231,7 +231,7 @@ fn costs() -> Costs {
     }
 }
 
-/// What is written takes the place of all that was there, and is what a snapshot and the feed have.
+/// A write replaces the whole content, and a snapshot and the feed have the new content.
 pub async fn records_are_replaced_as_a_whole(store: Store) {
     for record in RECORDS {
         let mut view = View::from(store.snapshot().await.expect("snapshot"));
@@ -254,7 +254,7 @@ pub async fn records_are_replaced_as_a_whole(store: Store) {
     }
 }
 
-/// An empty store has none of them; nothing desired is not the same as nobody having said anything.
+/// An empty store has none of the records. An empty desired state is not the same as none.
 pub async fn records_are_absent_until_they_are_written(store: Store) {
     let Snapshot {
         desired, demand, ..
@@ -270,8 +270,8 @@ pub async fn records_are_absent_until_they_are_written(store: Store) {
     assert_eq!(demand.as_deref(), Some(&nothing.1));
 }
 
-/// Who writes under a lesser token than one seen is told so and changes nothing. The records do not
-/// know each other's tokens.
+/// A writer with a token less than one seen is refused and changes nothing. Each record has its own
+/// tokens.
 pub async fn records_are_fenced_by_their_tokens(store: Store) {
     Record::Desired
         .write(&store, 1000, 1)
@@ -297,8 +297,8 @@ pub async fn records_are_fenced_by_their_tokens(store: Store) {
     }
 }
 
-/// What is there already is no event when it is written again; under a greater token it shuts those
-/// with a lesser one out.
+/// Writing the same content again is no event. Under a greater token it fences writers with lesser
+/// tokens.
 pub async fn records_that_say_the_same_are_no_event(store: Store) {
     for record in RECORDS {
         record.write(&store, 5, 1).await.expect("first");
@@ -314,7 +314,8 @@ pub async fn records_that_say_the_same_are_no_event(store: Store) {
     }
 }
 
-/// As many rows as may be are taken; one more, or a share that is none, changes nothing.
+/// A demand with the largest number of rows is accepted. One more row, or an invalid share, is
+/// refused and changes nothing.
 pub async fn demand_beyond_its_bounds_is_refused(store: Store) {
     let full = |rows| Demand {
         applications: vec![demand(1, 1).applications[1].clone(); rows],

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{Command, Error, Event, View, Worker, WorkerRecord};
 
-/// What a worker says of itself comes back as it said it, each time.
+/// The record that a worker announces comes back unchanged, each time.
 pub async fn worker_is_recorded_as_it_said(store: Store) {
     let mut said = record(0.1);
     said.endpoint = Some("10.0.0.7:7070".into());
@@ -54,8 +54,7 @@ pub async fn worker_needs_a_lease(store: Store) {
         .expect("load");
 }
 
-/// A heartbeat moves the end of the lease of every instance of its worker, and of no other, and
-/// leaves versions alone.
+/// A heartbeat renews the lease of every instance of its worker, and of no other, and does not change versions.
 pub async fn heartbeat_renews_the_lease_of_all_instances(store: Store) {
     beat(&store, "w", 0).await;
     beat(&store, "x", 0).await;
@@ -82,7 +81,7 @@ pub async fn heartbeat_renews_the_lease_of_all_instances(store: Store) {
     assert_eq!(alive, [worker("w")]);
 }
 
-/// Expiry removes a dead worker and its instances, tells the feed, and touches nobody else.
+/// Expiry removes a dead worker and its instances, emits events, and changes nothing else.
 pub async fn lapsed_lease_removes_instances(store: Store) {
     beat(&store, "dead", 0).await;
     beat(&store, "live", 5 * SECOND).await;
@@ -119,7 +118,7 @@ pub async fn lapsed_lease_removes_instances(store: Store) {
     assert_eq!(store.expire(10 * SECOND).await.expect("expire"), []);
 }
 
-/// A heartbeat that comes late, yet before anyone expired the worker, keeps its instances.
+/// A late heartbeat that comes before the expiry keeps the worker's instances.
 pub async fn late_heartbeat_renews_what_nobody_expired(store: Store) {
     beat(&store, "w", 0).await;
     step(&store, "v", "w", None, Command::Load)
@@ -130,8 +129,8 @@ pub async fn late_heartbeat_renews_what_nobody_expired(store: Store) {
     assert_eq!(store.instances().await.expect("instances").len(), 1);
 }
 
-/// After its expiry a worker's transitions are refused; when it comes back it starts afresh, and
-/// versions from before never match again.
+/// After its expiry a worker's transitions are refused. When the worker comes back it starts afresh, and earlier
+/// versions never match again.
 pub async fn dead_workers_late_transition_is_refused(store: Store) {
     beat(&store, "w", 0).await;
     step(&store, "v", "w", None, Command::Load)
@@ -160,7 +159,7 @@ pub async fn dead_workers_late_transition_is_refused(store: Store) {
     );
 }
 
-/// A worker that leaves on its own is gone at once, with its instances.
+/// A worker that leaves by itself is removed at once, with its instances.
 pub async fn leaving_worker_takes_its_instances_along(store: Store) {
     beat(&store, "w", 0).await;
     step(&store, "v", "w", None, Command::Load)
@@ -174,8 +173,8 @@ pub async fn leaving_worker_takes_its_instances_along(store: Store) {
     assert_eq!(unchanged.events, []);
 }
 
-/// A worker that is to leave is marked from then on, in the content and in the feed, once; heartbeats
-/// keep the mark and others do not have it.
+/// A worker that is to leave is marked in the content and, once, in the feed. Heartbeats keep the mark, and other
+/// workers do not have it.
 pub async fn worker_that_is_to_leave_is_marked(store: Store) {
     let nobody = store.mark_leaving(&worker("w")).await.expect("an answer");
     assert_eq!(nobody, None);
@@ -204,8 +203,8 @@ pub async fn worker_that_is_to_leave_is_marked(store: Store) {
     assert_eq!(leaving, [true, false]);
 }
 
-/// The mark of a worker that is to leave goes with it: when it was removed, when its lease has ended,
-/// and when another life of it announces itself.
+/// The mark of a worker that is to leave ends with the worker: when it was removed, when its lease has lapsed, and when
+/// another life of it announces itself.
 pub async fn mark_of_a_leaving_worker_ends_with_its_life(store: Store) {
     let is_marked = async || {
         let workers = store.workers(0).await.expect("workers");

@@ -1,4 +1,4 @@
-//! A worker's cache before the bucket.
+//! A worker's cache in front of the bucket.
 
 use std::{
     fs,
@@ -14,14 +14,14 @@ use sextant_test_servers::s3::{Fault, Request, S3};
 
 use super::support::{content, path, start, start_with, stream};
 
-/// What the cache asks for at once.
+/// The size of one request of the cache.
 const PIECE_BYTES: u64 = 8 << 20;
 
 fn open(store: S3Store, folder: &Path) -> CachedStore {
     CachedStore::open(Arc::new(store), folder, 64 << 20).expect("a cache")
 }
 
-/// Lets the first piece of a download through and does `fault` to the others.
+/// Lets the first piece of a download through and applies `fault` to the others.
 fn after_the_first(fault: Fault) -> impl FnMut(&Request) -> Option<Fault> {
     move |request| {
         let later = request.first_byte.is_some_and(|first| first > 0);
@@ -56,7 +56,7 @@ const CHILD: [&str; 3] = [
     "SEXTANT_OBJECTS_S3_TEST_DIGEST",
 ];
 
-/// Not a test of its own: what the killed process of the next one does.
+/// Not a test: this runs in the process that the next test kills.
 #[tokio::test]
 async fn child_reads_until_killed() {
     let [Some(endpoint), Some(folder), Some(digest)] = CHILD.map(|name| std::env::var(name).ok())
@@ -175,7 +175,7 @@ async fn when_the_store_is_away_all_who_wait_hear_of_it_together() {
     for read in futures::future::join_all(reads).await {
         assert!(matches!(read, Err(Error::Unavailable { .. })), "{read:?}");
     }
-    // The attempts of one, not of twenty.
+    // The attempts of one request, not of twenty.
     assert_eq!(server.faults().requests() - before, 10);
     assert_eq!(cache.get_blob(&known).await.unwrap(), content(33, 1_000));
     let missing = cache.get(&path("no/file")).await;

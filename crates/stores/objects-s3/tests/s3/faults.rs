@@ -1,4 +1,4 @@
-//! What goes wrong on the way: every call gives what was asked for or an error, never other bytes.
+//! Faults of the connection: every call returns what was requested or an error, never other bytes.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ fn any_fault(rng: &mut ChaCha8Rng, bytes: u64) -> Fault {
     }
 }
 
-/// A fault for about one request in `one_in`.
+/// A fault for about one in `one_in` requests.
 fn now_and_then(seed: u64, one_in: u32, bytes: u64) -> impl FnMut(&Request) -> Option<Fault> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     move |_| (rng.random_range(0..one_in) == 0).then(|| any_fault(&mut rng, bytes))
@@ -119,7 +119,7 @@ async fn a_download_goes_on_where_it_was_cut() {
     let whole = content(20, 1_000_000);
     let digest = store.put_blob(whole.clone()).await.unwrap();
     let before = server.faults().requests();
-    // Each answer ends after 300,000 bytes of it: four are needed.
+    // Each answer ends after 300,000 bytes: four are needed.
     server.faults().set(|_| {
         let after_bytes = 300_000;
         Some(Fault::CutResponse { after_bytes })
@@ -158,7 +158,7 @@ async fn a_shortened_answer_is_noticed() {
     server.faults().set(once());
     let piece = store.get_range(&name, 0..400_000).await.unwrap();
     assert_eq!(piece, whole.slice(..400_000));
-    // Each time: no answer is better than a wrong one.
+    // This happens each time: no answer is better than a wrong one.
     server.faults().set(shorten);
     assert!(matches!(
         store.get_blob(&digest).await,

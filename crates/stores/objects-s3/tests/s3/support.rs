@@ -5,7 +5,7 @@ use sextant_objects::{ByteStream, ObjectPath};
 use sextant_objects_s3::{Credentials, S3Config, S3Store, Secret};
 use sextant_test_servers::s3::S3;
 
-/// One part of what the tests send in parts.
+/// Size of the parts in the tests.
 pub const PART_BYTES: usize = 5 << 20;
 
 pub fn config(server: &S3) -> S3Config {
@@ -41,10 +41,10 @@ pub fn path(path: &str) -> ObjectPath {
     ObjectPath::parse(path).expect("a valid path")
 }
 
-/// Bytes that repeat nowhere, so that a piece at the wrong place shows.
+/// Bytes without repetition, so that a piece in the wrong place is noticed.
 pub fn content(seed: u64, bytes: usize) -> Bytes {
     let words = (0..bytes as u64 / 8 + 1).map(|index| {
-        // An odd multiplier and a shift: cheap, and no two words of a seed are alike.
+        // An odd multiplier and a shift: cheap, and all words of a seed differ.
         let word = (seed << 32 | index).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         word ^ (word >> 29)
     });
@@ -54,7 +54,7 @@ pub fn content(seed: u64, bytes: usize) -> Bytes {
     content.into()
 }
 
-/// The bytes in pieces of a size that divides no part.
+/// The bytes in pieces whose size does not divide a part.
 pub fn stream(bytes: &Bytes) -> ByteStream<'static> {
     let pieces: Vec<_> = bytes
         .chunks(777_777)

@@ -33,7 +33,7 @@ async fn a_stream_is_asked_for_nothing_behind_its_end() {
     let (store, server) = start().await;
     let name = path("ends/once");
     let whole = content(5, PART_BYTES + 1);
-    // Panics when it is polled behind its end.
+    // This stream panics if it is polled after its end.
     let once = futures::stream::unfold(Some(stream(&whole)), |pieces| async move {
         let mut pieces = pieces?;
         let piece = pieces.next().await?;

@@ -1,4 +1,4 @@
-//! The folder of a cache: the index and the files, changed together. Everything here blocks.
+//! The folder of a cache: the index and the files, which change together. Every function here blocks.
 
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
@@ -22,7 +22,7 @@ const LOCK: &str = "lock";
 const PART: &str = ".part";
 const SCRATCH: &str = "scratch";
 
-/// How long a read waits for the last write of one that was given up.
+/// Longest time for which a read waits for the last write of a dropped read.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A folder of blobs with a bound.
@@ -30,10 +30,10 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub(super) struct Disk {
     folder: PathBuf,
     index: Mutex<Index>,
-    /// Told when a blob is no longer being written.
+    /// Notified when a blob is no longer being written.
     released: Condvar,
     evicted: AtomicU64,
-    /// Held as long as the folder is used.
+    /// Held while the folder is in use.
     _lock: File,
 }
 
@@ -42,13 +42,13 @@ pub(super) struct Disk {
 pub(super) enum ReadOutcome {
     /// Its bytes, verified.
     Whole(Bytes),
-    /// There was a file with other bytes; it is gone.
+    /// There was a file with other bytes; it was removed.
     Damaged,
     /// Nothing, or its beginning.
     Absent,
 }
 
-/// Room for a blob that is being written. Dropped before [`Room::commit`], what was written stays as a
+/// Room for a blob that is being written. If it is dropped before [`Room::commit`], the written bytes stay as a
 /// beginning, and the rest of the room is given back.
 #[derive(Debug)]
 pub(super) struct Room {
@@ -86,7 +86,7 @@ impl Disk {
         Ok(disk)
     }
 
-    /// Enters what an earlier process left, in the order of its last use.
+    /// Indexes what an earlier process left, in the order of last use.
     fn find(&self) -> io::Result<()> {
         let mut found = Vec::new();
         for entry in fs::read_dir(&self.folder)? {
@@ -98,7 +98,7 @@ impl Disk {
                 None => (name.parse(), State::Whole),
             };
             let metadata = entry.metadata()?;
-            // What is not called as ours is not ours.
+            // A file without one of the cache's names is not the cache's.
             if let (Ok(digest), true) = (digest, metadata.is_file()) {
                 let used = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
                 found.push((used, state == State::Whole, digest, metadata.len()));
@@ -109,7 +109,7 @@ impl Disk {
         for (_, whole, digest, bytes) in found {
             let state = if whole { State::Whole } else { State::Begun };
             if index.state(&digest).is_some() {
-                // Both: the whole one serves.
+                // If both exist, the whole blob is used.
                 remove_file(&self.part(&digest));
                 let bytes = fs::metadata(self.whole(&digest))?.len();
                 index.set(&digest, bytes, State::Whole);
@@ -138,11 +138,11 @@ impl Disk {
         let read = File::open(self.whole(digest)).and_then(|mut file| {
             let mut bytes = Vec::new();
             file.read_to_end(&mut bytes)?;
-            // The order of use outlives the process; without it the cache still works.
+            // The order of use outlives the process. Without it the cache still works.
             file.set_modified(SystemTime::now()).ok();
             Ok(bytes)
         });
-        // Takes a second or so for each gigabyte: nobody else waits for it.
+        // This takes about a second for each gigabyte. Other callers do not wait for it.
         let is_right = read.as_ref().is_ok_and(|bytes| digest_of(bytes) == *digest);
         let mut index = self.index();
         match read {
@@ -150,7 +150,7 @@ impl Disk {
                 index.touch(digest);
                 ReadOutcome::Whole(bytes.into())
             }
-            // Evicted in between.
+            // The blob was evicted in between.
             _ if index.state(digest) != Some(State::Whole) => ReadOutcome::Absent,
             _ => {
                 remove_file(&self.whole(digest));
@@ -161,7 +161,7 @@ impl Disk {
         }
     }
 
-    /// The file of a whole blob, verified without holding it in memory.
+    /// The file of a whole blob, verified without holding the blob in memory.
     pub(super) fn file(&self, digest: &Digest) -> Option<PathBuf> {
         if self.index().state(digest) != Some(State::Whole) {
             return None;
@@ -176,7 +176,7 @@ impl Disk {
             index.touch(digest);
             return Some(path);
         }
-        // Unless it was evicted in between.
+        // The blob may have been evicted in between.
         if index.state(digest) == Some(State::Whole) {
             remove_file(&path);
             index.remove(digest);
@@ -185,24 +185,24 @@ impl Disk {
         None
     }
 
-    /// The same of one that has just been verified.
+    /// The file of a blob that has just been verified.
     pub(super) fn committed(&self, digest: &Digest) -> Option<PathBuf> {
         let is_whole = self.index().state(digest) == Some(State::Whole);
         is_whole.then(|| self.whole(digest))
     }
 
-    /// A folder for those who use files of the cache.
+    /// A folder for users of the cache's files.
     pub(super) fn scratch(&self) -> PathBuf {
         self.folder.join(SCRATCH)
     }
 
-    /// Takes room for a blob of `size` bytes and opens its file, behind what an earlier download left of it. `None` when
-    /// there is no room or the disk fails.
+    /// Takes room for a blob of `size` bytes and opens its file, positioned after what an earlier download left of it.
+    /// `None` if there is no room or the disk fails.
     pub(super) fn take_room(self: &Arc<Self>, digest: &Digest, size: u64) -> Option<Room> {
         {
-            // Held until the evicted files are gone: their room is given to nobody before.
+            // Held until the evicted files are removed: nobody gets their room before.
             let mut index = self.when_released(digest);
-            // Written by a read that was given up meanwhile, or still being written.
+            // A dropped read has written it meanwhile, or it is still being written.
             if matches!(index.state(digest), Some(State::Whole | State::Busy)) {
                 return None;
             }
@@ -228,7 +228,7 @@ impl Disk {
         }
     }
 
-    /// The file, and how many bytes an earlier download left in it.
+    /// The file, and the number of bytes that an earlier download left in it.
     fn begin(&self, digest: &Digest, size: u64) -> io::Result<(File, u64)> {
         remove_file(&self.whole(digest));
         let mut options = OpenOptions::new();
@@ -243,7 +243,7 @@ impl Disk {
 
     pub(super) fn remove(&self, digest: &Digest) {
         let mut index = self.index();
-        // What is being written is named after its content; it may stay.
+        // The file of a running write is named after its content; it may stay.
         if index.state(digest) != Some(State::Busy) {
             remove_file(&self.whole(digest));
             remove_file(&self.part(digest));
@@ -260,7 +260,7 @@ impl Disk {
             .fetch_add(digests.len() as u64, Ordering::Relaxed);
     }
 
-    /// The index, as soon as nobody writes the blob, or after a while.
+    /// The index, as soon as nobody writes the blob, or after [`PATIENCE`].
     fn when_released(&self, digest: &Digest) -> MutexGuard<'_, Index> {
         let busy = |index: &mut Index| index.state(digest) == Some(State::Busy);
         let mut index = self.index();
@@ -284,12 +284,12 @@ impl Disk {
 // === impl Room ===
 
 impl Room {
-    /// Bytes of the blob that are there.
+    /// Number of bytes of the blob that are written.
     pub(super) fn written(&self) -> u64 {
         self.written
     }
 
-    /// The bytes that are there; `None`, and nothing kept, when the disk fails.
+    /// The written bytes; `None`, and nothing kept, if the disk fails.
     pub(super) fn read(self) -> Option<(Self, Vec<u8>)> {
         match fs::read(self.disk.part(&self.digest)) {
             Ok(bytes) => Some((self, bytes)),
@@ -300,7 +300,7 @@ impl Room {
         }
     }
 
-    /// Appends bytes; `None`, and nothing kept, when the disk fails.
+    /// Appends bytes; `None`, and nothing kept, if the disk fails.
     pub(super) fn append(mut self, bytes: &[u8]) -> Option<Self> {
         let Some(file) = &mut self.file else {
             return None;
@@ -317,14 +317,14 @@ impl Room {
         }
     }
 
-    /// Whether what was written is the blob.
+    /// Whether the written bytes are the blob.
     pub(super) fn is_right(&self) -> bool {
         let read = File::open(self.disk.part(&self.digest));
         let digest = read.and_then(|mut file| digest_of_all(&mut file));
         digest.is_ok_and(|it| it == self.digest)
     }
 
-    /// Forgets what an earlier download left.
+    /// Drops what an earlier download left.
     pub(super) fn restart(mut self) -> Self {
         if let Some(file) = &self.file
             && file.set_len(0).is_ok()
@@ -336,7 +336,7 @@ impl Room {
         self
     }
 
-    /// The blob is whole and verified.
+    /// Notes that the blob is whole and verified.
     pub(super) fn commit(mut self) {
         let disk = self.disk.clone();
         let renamed = fs::rename(disk.part(&self.digest), disk.whole(&self.digest));
@@ -350,7 +350,7 @@ impl Room {
         }
     }
 
-    /// What was written is of no use.
+    /// Drops what was written.
     pub(super) fn discard(mut self) {
         self.file = None;
         self.forget();

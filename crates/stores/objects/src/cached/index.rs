@@ -1,17 +1,17 @@
-//! Which blobs a cache holds, how large they are and which goes first. Pure.
+//! Which blobs a cache holds, how large they are, and which one is evicted first. Pure.
 
 use std::collections::{BTreeMap, HashMap};
 
 use sextant_types::Digest;
 
-/// What is in the folder under a name.
+/// The state of a blob in the folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
-    /// All of it.
+    /// The whole blob.
     Whole,
-    /// Its beginning, from a download that broke off.
+    /// The beginning of the blob, from a download that was interrupted.
     Begun,
-    /// It is being written; its whole size is counted.
+    /// The blob is being written; its whole size is counted.
     Busy,
 }
 
@@ -19,11 +19,11 @@ pub(super) enum State {
 struct Entry {
     bytes: u64,
     state: State,
-    /// Its place in the order of use.
+    /// Its place in the order of last use.
     turn: u64,
 }
 
-/// The blobs of a cache. What it says to be removed no longer counts.
+/// The blobs of a cache. A blob that it tells the caller to remove no longer counts.
 #[derive(Debug)]
 pub(super) struct Index {
     max_bytes: u64,
@@ -52,7 +52,7 @@ impl Index {
         self.entries.get(digest).map(|entry| entry.state)
     }
 
-    /// Notes what a blob is now, as the one used last.
+    /// Sets the state of a blob, and marks it as the one used last.
     pub(super) fn set(&mut self, digest: &Digest, bytes: u64, state: State) {
         self.remove(digest);
         let turn = self.next_turn;
@@ -62,7 +62,7 @@ impl Index {
         self.entries.insert(*digest, Entry { bytes, state, turn });
     }
 
-    /// A whole blob was used.
+    /// Notes the use of a whole blob.
     pub(super) fn touch(&mut self, digest: &Digest) {
         if let Some(Entry { bytes, state, .. }) = self.entries.get(digest) {
             self.set(digest, *bytes, *state);
@@ -76,8 +76,9 @@ impl Index {
         }
     }
 
-    /// Takes `bytes` for a blob that is now being written. Says which others must go for it; `None`
-    /// when it does not fit beside what is being written, and nothing was changed.
+    /// Takes `bytes` for a blob that is now being written. Returns the blobs that must be removed
+    /// for it; `None` if it does not fit beside the blobs being written, and then nothing was
+    /// changed.
     pub(super) fn reserve(&mut self, digest: &Digest, bytes: u64) -> Option<Vec<Digest>> {
         let busy: u64 = self
             .entries
@@ -92,7 +93,7 @@ impl Index {
         Some(self.shrink())
     }
 
-    /// Removes what was not used for longest until the rest fits.
+    /// Removes the blobs that were used longest ago until the rest fits.
     pub(super) fn shrink(&mut self) -> Vec<Digest> {
         let mut removed = Vec::new();
         while self.used_bytes > self.max_bytes {

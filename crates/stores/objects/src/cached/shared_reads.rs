@@ -1,4 +1,4 @@
-//! One read of a blob at a time, shared by all who ask for it meanwhile.
+//! One read of a blob at a time, shared by all concurrent callers.
 
 use std::{
     collections::HashMap,
@@ -14,39 +14,39 @@ use crate::Error;
 
 type Read = Result<Bytes, Arc<Error>>;
 
-/// The reads under way.
+/// The running reads.
 #[derive(Debug, Default)]
 pub(super) struct SharedReads {
     open: Mutex<HashMap<Digest, Weak<SharedRead>>>,
 }
 
-/// One read and those who wait for it.
+/// One read and its callers.
 #[derive(Debug, Default)]
 pub(super) struct SharedRead {
     done: tokio::sync::Mutex<Option<Read>>,
 }
 
-/// The right to read, or what was read by whoever had it before. When the reader gives up, the next
-/// one has it.
+/// The right to read, or the result of a caller that had it before. If the reader gives up, the
+/// next caller gets the right.
 pub(super) struct Turn<'a> {
     done: tokio::sync::MutexGuard<'a, Option<Read>>,
 }
 
 impl SharedReads {
-    /// The open shared of a blob, else a new one.
+    /// The running shared read of a blob, or a new one.
     pub(super) fn join(&self, digest: &Digest) -> Arc<SharedRead> {
         let mut open = self.open.lock();
         if let Some(shared) = open.get(digest).and_then(Weak::upgrade) {
             return shared;
         }
-        // Those that everyone gave up.
+        // Removes the reads that every caller has dropped.
         open.retain(|_, shared| shared.strong_count() > 0);
         let shared = Arc::default();
         open.insert(*digest, Arc::downgrade(&shared));
         shared
     }
 
-    /// Nobody joins it any more.
+    /// From now on no caller joins it.
     pub(super) fn close(&self, digest: &Digest, shared: &Arc<SharedRead>) {
         let mut open = self.open.lock();
         if open
@@ -59,7 +59,7 @@ impl SharedReads {
 }
 
 impl SharedRead {
-    /// Waits until it is one's turn.
+    /// Waits for the caller's turn.
     pub(super) async fn turn(&self) -> Turn<'_> {
         Turn {
             done: self.done.lock().await,
@@ -68,7 +68,7 @@ impl SharedRead {
 }
 
 impl Turn<'_> {
-    /// What an earlier reader of this shared got.
+    /// The result of an earlier reader of this shared read.
     pub(super) fn read_before(&self) -> Option<Result<Bytes, Error>> {
         let done = self.done.as_ref()?;
         Some(match done {
@@ -77,7 +77,7 @@ impl Turn<'_> {
         })
     }
 
-    /// Hands on what was read.
+    /// Passes on the result.
     pub(super) fn finish(mut self, read: Result<Bytes, Error>) -> Result<Bytes, Error> {
         let done = read.map_err(Arc::new);
         let own = match &done {
@@ -89,7 +89,7 @@ impl Turn<'_> {
     }
 }
 
-/// The same error once more; what cannot be copied becomes its source.
+/// A copy of the error; what cannot be copied becomes its source.
 fn copy(error: &Arc<Error>) -> Error {
     let source = |object: &String| (object.clone(), io::Error::other(error.clone()));
     match &**error {

@@ -9,7 +9,8 @@ use super::{
 };
 use crate::{BlobInfo, BlobPage, Error};
 
-/// One page, in the order of the digests. What is not called after a digest, or lies in another's folder, is not a blob.
+/// One page, in the order of the digests. A file that is not named after a digest, or lies in another digest's folder,
+/// is not a blob.
 pub(super) fn list(blobs: &Folder, after: Option<Digest>, limit: usize) -> Result<BlobPage, Fault> {
     let limit = limit.max(1);
     let mut page = BlobPage::default();
@@ -19,13 +20,13 @@ pub(super) fn list(blobs: &Folder, after: Option<Digest>, limit: usize) -> Resul
         }
         let found = match blobs.child(&name) {
             Ok(folder) => of_shard(&folder, &name)?,
-            // Replaced since the folder was read.
+            // It was replaced since the folder was read.
             Err(Fault::Missing | Fault::NotFolder | Fault::Link) => continue,
             Err(fault) => return Err(fault),
         };
         let ahead = |blob: &BlobInfo| after.is_none_or(|after| blob.digest > after);
         page.blobs.extend(found.into_iter().filter(ahead));
-        // One more tells whether there is another page.
+        // One more entry shows whether there is another page.
         if page.blobs.len() > limit {
             page.blobs.truncate(limit);
             page.next = page.blobs.last().map(|last| last.digest);
@@ -66,7 +67,7 @@ fn of_shard(folder: &Folder, called: &str) -> Result<Vec<BlobInfo>, Fault> {
     Ok(blobs)
 }
 
-/// The folder of a blob: the first two digits, so that no folder grows too large.
+/// The folder of a blob, named by the first two digits, so that no folder grows too large.
 pub(super) fn shard(digest: &Digest) -> String {
     format!("{:02x}", digest.as_bytes()[0])
 }
@@ -78,13 +79,13 @@ impl Inner {
         self.blobs.descend([shard(digest).as_str()])
     }
 
-    /// Makes a blob that is there with the right bytes as young as a new one; whether it is. Its folder
-    /// is synced, since another writer may have put it there a moment ago.
+    /// Updates the modification time of a blob that exists with the right bytes. Returns whether it does. The folder is
+    /// synced, because another writer may have put the blob there a moment ago.
     pub(super) fn renew_blob(&self, digest: &Digest) -> Result<bool, Error> {
         let name = digest.to_string();
         let stored = self.blob_folder(digest).and_then(|folder| {
             {
-                // Made young first, it stays while it is read.
+                // The time is updated first, so that the blob is not removed while it is read.
                 let _one_at_a_time = self.commit.lock();
                 folder.touch(&name)?;
             }

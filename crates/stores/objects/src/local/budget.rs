@@ -1,4 +1,4 @@
-//! How many bytes the store may hold.
+//! The number of bytes that the store may hold.
 
 use std::{
     io,
@@ -7,7 +7,7 @@ use std::{
 
 use super::folder::Fault;
 
-/// Bytes in use and the most there may be.
+/// Bytes in use and the limit.
 #[derive(Debug)]
 pub(super) struct Budget {
     used: AtomicU64,
@@ -26,12 +26,12 @@ impl Budget {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// How much more fits.
+    /// Bytes that still fit.
     pub(super) fn left(&self) -> u64 {
         self.max.saturating_sub(self.used())
     }
 
-    /// Takes `bytes`, or nothing when they do not fit.
+    /// Takes `bytes`, or nothing if they do not fit.
     pub(super) fn reserve(&self, bytes: u64) -> Result<(), Fault> {
         let fits = |used: u64| used.checked_add(bytes).filter(|sum| *sum <= self.max);
         self.used
@@ -40,7 +40,7 @@ impl Budget {
             .map_err(|_| Fault::Full(None::<io::Error>))
     }
 
-    /// Gives back at most what is in use: other processes may have removed files behind our back.
+    /// Gives back bytes, at most those in use: other processes may have removed files.
     pub(super) fn release(&self, bytes: u64) {
         let _ = self
             .used

@@ -1,4 +1,5 @@
-//! Files on their way to their places and away from them. A folder is made with the first file in it and goes with the last.
+//! Moves files to their places and removes them. A folder is created with the first file in it and removed with the
+//! last.
 
 use std::sync::atomic::Ordering;
 
@@ -10,7 +11,7 @@ use super::{
 };
 use crate::{Error, ObjectPath};
 
-/// How often a folder is made that another process removes, since nothing is in it yet.
+/// Number of attempts to create a folder that another process removes because it is still empty.
 const ATTEMPTS: u32 = 16;
 
 impl Inner {
@@ -24,7 +25,7 @@ impl Inner {
             .map_err(|fault| fault.on_write(path.as_str()))
     }
 
-    /// Gives a file its name in a folder, which `folder` opens, or makes where it is not there.
+    /// Gives a file its name in a folder, which `folder` opens, or creates if it does not exist.
     pub(super) fn commit(
         &self,
         mut temporary: Temporary,
@@ -44,7 +45,7 @@ impl Inner {
         name: &str,
         folder: impl Fn() -> Result<Folder, Fault>,
     ) -> Result<(Folder, u64), Fault> {
-        // Nobody else of this process removes the folder meanwhile.
+        // No other thread of this process removes the folder meanwhile.
         let _one_at_a_time = self.commit.lock();
         let mut attempts = 1..ATTEMPTS;
         loop {
@@ -60,7 +61,7 @@ impl Inner {
         }
     }
 
-    /// Removes a file, and the folders above it in which nothing else is.
+    /// Removes a file, and the folders above it that are empty then.
     pub(super) fn delete_file(&self, path: &ObjectPath) -> Result<bool, Error> {
         let (folder, name) = self.locate(path);
         let removed = self.delete(folder, (name, u64::MAX), path.as_str())?;
@@ -70,7 +71,7 @@ impl Inner {
         Ok(removed)
     }
 
-    /// Removes a file unless it was written after a time.
+    /// Removes a file unless it was written after the given time.
     pub(super) fn delete(
         &self,
         folder: Result<Folder, Fault>,
@@ -92,14 +93,14 @@ impl Inner {
         Ok(removed.is_some())
     }
 
-    /// Removes the folders above a path that are empty.
+    /// Removes the empty folders above a path.
     fn remove_emptied(&self, path: &ObjectPath) {
         let _one_at_a_time = self.commit.lock();
         let mut path = path.as_str();
         while let Some((folder, _)) = path.rsplit_once('/') {
             let (above, name) = split(folder);
             let above = self.files.descend(above);
-            // One that has anything in it stays, and so do those above it.
+            // A folder that is not empty stays, and so do those above it.
             if above.and_then(|it| it.remove_folder(name)).is_err() {
                 return;
             }
@@ -108,13 +109,13 @@ impl Inner {
     }
 }
 
-/// Gives a file its name and returns the bytes of the one that had it.
+/// Gives a file its name and returns the size of the file that had the name.
 fn place(temporary: &mut Temporary, folder: &Folder, name: &str) -> Result<u64, Fault> {
     let replaced = match folder.size(name) {
         Ok(size) => size,
-        // A link at the place of the file is replaced, not followed.
+        // A link in the file's place is replaced, not followed.
         Err(Fault::Missing | Fault::Link) => 0,
-        // What was stored below it was deleted.
+        // The objects below it were deleted.
         Err(Fault::NotFile)
             if matches!(folder.remove_empty(name), Ok(()) | Err(Fault::Missing)) =>
         {

@@ -1,4 +1,4 @@
-//! Folders as open file descriptors: the only code that touches the file system by name.
+//! Folders as open file descriptors: the only code that accesses the file system by name.
 
 use std::{
     fs::File,
@@ -19,10 +19,10 @@ use sextant_types::Digest;
 use crate::store::digest_of_all;
 use crate::{Error, InvalidPath, ObjectInfo, ObjectPath};
 
-/// Why a step in the file system did not succeed, before it is known what it was for.
+/// Why a step in the file system failed, before its purpose is known.
 #[derive(Debug)]
 pub(super) enum Fault {
-    /// Nothing of that name.
+    /// Nothing has that name.
     Missing,
     /// A symbolic link where a file or folder was expected.
     Link,
@@ -37,7 +37,7 @@ pub(super) enum Fault {
 }
 
 impl Fault {
-    /// As an error of a read: where a name is used otherwise, there is no such object.
+    /// The error of a read: if a name is used for something else, there is no such object.
     pub(super) fn on_read(self, object: &str) -> Error {
         match self {
             Self::Missing | Self::NotFolder | Self::NotFile => Error::NotFound {
@@ -47,7 +47,7 @@ impl Fault {
         }
     }
 
-    /// As an error of a write.
+    /// The error of a write.
     pub(super) fn on_write(self, object: &str) -> Error {
         let invalid = |reason| Error::InvalidPath(InvalidPath::new(object, reason));
         let object = object.to_owned();
@@ -84,7 +84,7 @@ impl From<io::Error> for Fault {
     }
 }
 
-/// A regular file's size and time.
+/// The size and modification time of a regular file.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FileInfo {
     size_bytes: u64,
@@ -118,7 +118,7 @@ impl FileInfo {
     }
 }
 
-/// One entry of a folder; links and devices are left out.
+/// One entry of a folder; links and devices are skipped.
 #[derive(Debug)]
 pub(super) enum Entry {
     Folder(String),
@@ -135,7 +135,7 @@ const OPEN_FOLDER: OFlags = OFlags::RDONLY
     .union(OFlags::CLOEXEC);
 
 impl Folder {
-    /// Opens the root by path; the root itself may be reached through links.
+    /// Opens the root by its path. Links may lead to the root itself.
     pub(super) fn root(path: &Path) -> Result<Self, Fault> {
         let flags = OPEN_FOLDER.difference(OFlags::NOFOLLOW);
         Ok(Self(rustix::fs::open(path, flags, Mode::empty())?))
@@ -194,7 +194,7 @@ impl Folder {
             .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Symlink)
     }
 
-    /// Size and time of a regular file.
+    /// The size and modification time of a regular file.
     pub(super) fn file(&self, name: &str) -> Result<FileInfo, Fault> {
         let stat = rustix::fs::statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW)?;
         match FileType::from_raw_mode(stat.st_mode) {
@@ -208,7 +208,7 @@ impl Folder {
         self.file(name).map(|file| file.size_bytes)
     }
 
-    /// Opens a regular file for reading; never waits for a pipe's other end.
+    /// Opens a regular file for reading. Never waits for the other end of a pipe.
     pub(super) fn open(&self, name: &str) -> Result<File, Fault> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = File::from(rustix::fs::openat(&self.0, name, flags, Mode::empty())?);
@@ -242,7 +242,7 @@ impl Folder {
         Ok(rustix::fs::renameat(&self.0, name, &to.0, new_name)?)
     }
 
-    /// Makes a file as young as one that is written now; links are not followed.
+    /// Sets the modification time of a file to now. Does not follow links.
     pub(super) fn touch(&self, name: &str) -> Result<(), Fault> {
         let now = Timespec {
             tv_sec: 0,
@@ -260,7 +260,7 @@ impl Folder {
         Ok(rustix::fs::unlinkat(&self.0, name, AtFlags::empty())?)
     }
 
-    /// Removes a folder with the folders below it; fails where there is anything else.
+    /// Removes a folder with the folders below it. Fails if there is anything else in them.
     pub(super) fn remove_empty(&self, name: &str) -> Result<(), Fault> {
         let folder = self.child(name)?;
         for entry in folder.entries()? {
@@ -269,11 +269,11 @@ impl Folder {
                 Entry::File(..) => return Err(Fault::NotFile),
             }
         }
-        // Also fails where a link or a device is in it, or a file has just come.
+        // Also fails if a link or a device is in it, or if a file has just been added.
         self.remove_folder(name)
     }
 
-    /// Removes a folder; fails where there is anything in it.
+    /// Removes a folder. Fails if it is not empty.
     pub(super) fn remove_folder(&self, name: &str) -> Result<(), Fault> {
         Ok(rustix::fs::unlinkat(&self.0, name, AtFlags::REMOVEDIR)?)
     }
@@ -283,7 +283,7 @@ impl Folder {
         Ok(rustix::fs::fsync(&self.0)?)
     }
 
-    /// Files and folders; names that are not UTF-8 cannot be objects and are left out.
+    /// Files and folders. Names that are not UTF-8 cannot be objects and are skipped.
     pub(super) fn entries(&self) -> Result<Vec<Entry>, Fault> {
         let mut entries = Vec::new();
         for entry in Dir::read_from(&self.0)? {
@@ -304,7 +304,7 @@ impl Folder {
         Ok(entries)
     }
 
-    /// Bytes of all files below.
+    /// Bytes of all files below the folder.
     pub(super) fn total_bytes(&self) -> Result<u64, Fault> {
         self.entries()?.into_iter().try_fold(0, |sum, entry| {
             Ok(sum
@@ -330,7 +330,7 @@ fn entry(name: &str, stat: &Stat) -> Option<Entry> {
     }
 }
 
-/// Reads the part of `range` that the file has.
+/// Reads the part of `range` that exists in the file.
 pub(super) fn read_range(mut file: File, range: Range<u64>, object: &str) -> Result<Bytes, Error> {
     let failed = |source: io::Error| Fault::from(source).on_read(object);
     let size = file.metadata().map_err(failed)?.len();

@@ -25,7 +25,7 @@ pub(super) fn read(root: &Path, name: &str) -> Result<Option<StoreId>, Error> {
     read.map_err(|error| failed(io::Error::new(io::ErrorKind::InvalidData, error)))
 }
 
-/// Writes it, as a whole or not at all.
+/// Writes the name, as a whole or not at all.
 pub(super) fn write(root: &Path, name: &str, identity: StoreId) -> Result<(), Error> {
     let written = || {
         let new = root.join(format!("{name}.new"));

@@ -1,15 +1,15 @@
-//! Walking the files in the order of their paths.
+//! Walks the files in the order of their paths.
 
 use super::folder::{Entry, Fault, Folder};
 use crate::{ListRequest, MAX_PATH_BYTES, ObjectInfo, ObjectPath, Page};
 
-/// One page. Folders sort as if their names ended in `/`, which makes the walk's order that of
-/// whole paths; folders that hold nothing of the page are not opened.
+/// One page. Folders sort as if their names ended in `/`, which makes the order of the walk that of
+/// whole paths. Folders that hold nothing of the page are not opened.
 pub(super) fn list(files: &Folder, request: &ListRequest) -> Result<Page, Fault> {
     let limit = request.limit.max(1);
     let mut walk = Walk {
         request,
-        // One more tells whether there is another page.
+        // One more entry shows whether there is another page.
         wanted: limit.saturating_add(1),
         objects: Vec::new(),
     };

@@ -1,4 +1,4 @@
-//! A file on its way into the store.
+//! A file that is being written into the store.
 
 use std::{fs::File, io::Write, sync::Arc};
 
@@ -12,8 +12,8 @@ use super::{
     folder::{Entry, Fault, Folder},
 };
 
-/// Bytes being written. Dropped without [`Temporary::move_to`], it vanishes and gives back its
-/// room.
+/// Bytes being written. If it is dropped without [`Temporary::move_to`], the file is removed and its room is given
+/// back.
 #[derive(Debug)]
 pub(super) struct Temporary {
     file: File,
@@ -61,7 +61,7 @@ impl Temporary {
         self.size_bytes
     }
 
-    /// The hash of what was written; of nothing, unless it was asked for at creation.
+    /// The hash of the written bytes. It is that of no bytes unless it was requested at creation.
     pub(super) fn digest(&mut self) -> Digest {
         let hash = self.hash.take().unwrap_or_default();
         Digest::from_bytes(hash.finalize().into())
@@ -90,8 +90,8 @@ impl Drop for Temporary {
     }
 }
 
-/// A new file with its lock, which tells a live writer from a dead one's leftovers; none where a sweep has taken it for one of
-/// these before it was locked.
+/// A new file with its lock, which distinguishes the file of a live writer from that of a dead one. `None` if a sweep
+/// removed the file as that of a dead writer before it was locked.
 fn create_locked(folder: &Folder) -> Result<Option<(File, String)>, Fault> {
     let name = Uuid::new_v4().to_string();
     let file = folder.create_new(&name)?;

@@ -154,7 +154,7 @@ async fn links_lead_nowhere() {
     }
     let listed = store.list(&ListRequest::prefix("")).await.unwrap();
     assert_eq!(listed.objects, []);
-    // A link in the place of a file is replaced by the file; what it pointed to stays.
+    // A link in a file's place is replaced by the file; its target stays.
     store.put(&path("file"), "mine".into()).await.unwrap();
     store.put(&path("dangling"), "mine".into()).await.unwrap();
     assert_eq!(store.get(&path("file")).await.unwrap(), "mine");
@@ -193,7 +193,7 @@ async fn a_folder_whose_files_were_deleted_makes_room_for_an_object() {
     store.put(&path("a"), "y".into()).await.unwrap();
     assert_eq!(store.get(&path("a")).await.unwrap(), "y");
     assert_eq!((store.used_bytes(), temporary_files(&folder)), (1, 0));
-    // What is not the store's stays.
+    // Files that are not the store's stay.
     store.put(&path("b/c"), "x".into()).await.unwrap();
     symlink(folder.path(), root(&folder).join("files/b/link")).unwrap();
     assert!(store.delete(&path("b/c")).await.unwrap());
@@ -289,7 +289,7 @@ fn a_root_that_cannot_be_made_is_an_error() {
 
 const CHILD: &str = "SEXTANT_OBJECTS_TEST_CHILD";
 
-/// Not a test of its own: what the killed process of the next one does.
+/// Not a test: this runs in the process that the next test kills.
 #[tokio::test]
 async fn child_writes_until_killed() {
     let Some(root) = std::env::var_os(CHILD) else {
@@ -322,7 +322,7 @@ async fn a_killed_writer_leaves_whole_objects_only() {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        // Until the child has written something; then at whatever it is doing.
+        // Until the child has written something; then kills it at any point.
         while !root(&folder).join("files/file").exists() {
             tokio::task::yield_now().await;
         }

@@ -7,7 +7,7 @@ use sqlx::{
     migrate::{Migration, MigrationType, Migrator},
 };
 
-/// Version, what it does, and the statements.
+/// Version, description, and the statements.
 type File = (i64, &'static str, &'static str);
 
 pub(crate) static SQLITE: LazyLock<Migrator> =
@@ -19,7 +19,7 @@ pub(crate) static POSTGRES: LazyLock<Migrator> =
 
 fn migrator(files: &[File]) -> Migrator {
     let migrations = files.iter().map(|(version, description, sql)| {
-        // What a transaction cannot hold says so in its first line.
+        // A file that cannot run in a transaction says so in its first line.
         let alone = sql.starts_with("-- no-transaction");
         let kind = MigrationType::Simple;
         Migration::new(

@@ -1,10 +1,10 @@
 //! PostgreSQL: one database for the processes of a fleet.
 //!
-//! The server may be restarted, stopped or cut off at any time, so every wait has an end: a
-//! connection is tested before it is lent, a statement is bounded here and on the server, and
-//! what does not answer is thrown away. Transactions that create or remove rows hold one advisory
-//! lock, so that each sees what the others did, as in SQLite; runners of jobs lock only the rows
-//! of their jobs and do not wait for each other, but for what ends a job well or may name a blob.
+//! The server may be restarted, stopped or cut off at any time, so every wait has an end: a connection is tested before
+//! it is lent, a statement is limited here and on the server, and a connection that does not answer is closed.
+//! Transactions that create or remove rows hold one advisory lock, so that each sees what the others did, as in SQLite.
+//! Runners of jobs lock only the rows of their jobs and do not wait for each other, except to finish a job or to store
+//! something that may name a blob.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -30,16 +30,16 @@ mod wakes;
 
 pub(crate) use wakes::Wakes;
 
-/// On which other processes hear of jobs.
+/// The channel on which processes tell each other about jobs.
 const CHANNEL: &str = "sextant_jobs";
 
-/// Begins a transaction of [`Exclusion::Catalogue`]. The number is ours, the same in every version.
+/// Begins a transaction of [`Exclusion::Catalogue`]. The number is this service's, the same in every version.
 const BEGIN_CATALOGUE: &str = "begin; select pg_advisory_xact_lock(6001430271839269889)";
 
-/// How long a connection may take to say that it is alive.
+/// Longest time for the test of a connection.
 const PING_LIMIT: Duration = Duration::from_secs(1);
 
-/// Migrations wait for each other and may have large tables to change.
+/// Longest time of the migrations: they wait for each other and may change large tables.
 const MIGRATION_LIMIT: Duration = Duration::from_secs(600);
 
 /// The type `json`; types of the system have fixed numbers.
@@ -53,19 +53,19 @@ const MOST_PAUSE: Duration = Duration::from_secs(1);
 pub struct ConnectOptions {
     /// `postgres://[user[:password]@]host[:port]/database[?parameters]`.
     pub url: String,
-    /// Most connections of this process, beside the one that hears of jobs.
+    /// Largest number of connections of this process, in addition to the one that listens for jobs.
     pub connections: u32,
-    /// How long [`Registry::connect`](crate::Registry::connect) tries while the server is away.
+    /// Time for which [`Registry::connect`](crate::Registry::connect) retries while the server is away.
     pub patience: Duration,
-    /// Longest wait for a connection. A call ends after this and one
-    /// [`statement_limit`](Self::statement_limit) at the latest when the server is away.
+    /// Longest wait for a connection. If the server is away, a call ends at the latest after this and one
+    /// [`statement_limit`](Self::statement_limit).
     pub acquire_limit: Duration,
     /// Longest time of one statement.
     pub statement_limit: Duration,
 }
 
 impl ConnectOptions {
-    /// Eight connections, ten seconds of patience at the beginning, and three for each wait.
+    /// Eight connections, ten seconds of retries at the start, and three seconds for each wait.
     pub fn new(url: impl Into<String>) -> Self {
         Self {
             url: url.into(),
@@ -103,7 +103,7 @@ impl fmt::Debug for Pool {
 }
 
 impl Pool {
-    /// Connects, and brings the schema up to date.
+    /// Connects and updates the schema.
     pub(crate) async fn connect(options: &ConnectOptions) -> Result<Self, Error> {
         let server = server(options)?;
         migrate(&server, options.patience).await?;
@@ -124,12 +124,12 @@ impl Pool {
             pool,
             server: Box::new(server),
             acquire_limit: options.acquire_limit,
-            // The server gives up first, and says so.
+            // The server gives up first, and reports it.
             statement_limit: limit + limit / 4,
         })
     }
 
-    /// Asks the server for its clock, unix ms, and changes nothing.
+    /// Asks the server for the time of its clock, ms since the Unix epoch. Changes nothing.
     pub(crate) async fn reach(options: &ConnectOptions) -> Result<u64, Error> {
         let server = server(options)?;
         let asked = async {
@@ -143,7 +143,7 @@ impl Pool {
         Ok(u64::try_from(told).unwrap_or_default())
     }
 
-    /// Counts in `jobs` what other processes say about jobs, until the answer is dropped.
+    /// Counts in `jobs` the messages of other processes about jobs, until the returned value is dropped.
     pub(crate) fn wakes(&self, jobs: Arc<watch::Sender<u64>>) -> Wakes {
         Wakes::listen(&self.server, jobs)
     }
@@ -171,7 +171,7 @@ impl Pool {
     }
 
     pub(super) async fn close(&self) {
-        // Whatever hangs is left behind.
+        // A close that hangs is abandoned.
         drop(timeout(self.statement_limit, self.pool.close()).await);
     }
 }
@@ -204,14 +204,14 @@ impl Session {
         }
     }
 
-    /// Others hear of it when, and only if, the transaction is committed.
+    /// Other processes are told if and when the transaction is committed.
     pub(super) async fn commit_work(mut self) -> Result<(), Error> {
         let told = sqlx::query("select pg_notify($1, '')").bind(CHANNEL);
         bounded(self.limit, told.execute(self.connection())).await?;
         self.commit().await
     }
 
-    /// The database as it is now, and stays for this session, whatever is written meanwhile. Its schema stays as it is.
+    /// The database at this moment. The session sees no later writes. Does not change the schema.
     pub(crate) async fn snapshot(options: &ConnectOptions) -> Result<Self, Error> {
         let server = server(options)?;
         let pool = PgPoolOptions::new().max_connections(1);
@@ -242,12 +242,11 @@ async fn bounded<T>(
     }
 }
 
-/// Whether a connection that comes back may be lent again; behind a rollback, where it comes back from a
-/// transaction that was dropped. A call that was given up while its transaction began leaves one on the server
-/// of which the driver knows nothing: locks stay with it, and once a statement of it has failed, so does
-/// every later one.
+/// Whether a returned connection may be lent again. If it comes back from a dropped transaction, this runs after the
+/// rollback. A call that was dropped while its transaction began leaves a transaction on the server that the driver
+/// does not know: it keeps its locks, and after one failed statement every later one fails.
 async fn is_free(connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
-    // Outside a transaction, a statement is one of its own, which begins with it.
+    // Outside a transaction, a statement is its own transaction and starts with it.
     const OUTSIDE: &str = "select transaction_timestamp() = statement_timestamp()";
     let asked = sqlx::raw_sql(OUTSIDE).fetch_one(connection);
     match timeout(PING_LIMIT, asked).await {
@@ -281,8 +280,8 @@ fn server(options: &ConnectOptions) -> Result<PgConnectOptions, Error> {
     })
 }
 
-/// Brings the schema up to date over a connection of its own, under a lock that the processes of
-/// a fleet take in turn; the lock goes with the connection.
+/// Updates the schema over a connection of its own, under a lock that the processes of a fleet take in turn. Closing
+/// the connection releases the lock.
 async fn migrate(server: &PgConnectOptions, patience: Duration) -> Result<(), Error> {
     let mut connection = first_connection(server, patience).await?;
     let run = timeout(
@@ -291,12 +290,12 @@ async fn migrate(server: &PgConnectOptions, patience: Duration) -> Result<(), Er
     );
     let migrated = run.await.map_err(|_| Error::away())?;
     migrated.map_err(|error| schema(error, &migrations::POSTGRES, Error::of_server))?;
-    // The lock is given back; nothing depends on a farewell.
+    // The lock is released. A clean close is not necessary.
     drop(connection);
     Ok(())
 }
 
-/// Tries again while the server is away or starts up.
+/// Retries while the server is away or starts.
 async fn first_connection(
     server: &PgConnectOptions,
     patience: Duration,
@@ -337,7 +336,7 @@ fn bound(query: Query) -> sqlx::query::Query<'static, Postgres, PgArguments> {
 
 // === impl Json ===
 
-// The type `json` keeps the text as it was written; the driver's own support goes through values.
+// The type `json` keeps the text as it was written. The driver's own support would parse it into values.
 
 impl Type<Postgres> for Json {
     fn type_info() -> PgTypeInfo {

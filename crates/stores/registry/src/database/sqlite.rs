@@ -1,4 +1,4 @@
-//! SQLite: a file of one process.
+//! SQLite: a file that one process uses.
 
 use std::{
     fs::{self, OpenOptions, Permissions},
@@ -20,29 +20,29 @@ use sqlx::{
 use super::{Exclusion, Query, Row, Value, migrations};
 use crate::{Error, error::schema};
 
-/// How long a connection waits for a lock or a caller for a connection.
+/// Longest time for which a connection waits for a lock, or a caller for a connection.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Readers at once; each is a thread and a page cache.
+/// Number of readers; each is a thread and a page cache.
 const READERS: u32 = 4;
 
-/// One connection writes, so writers queue in this process and never collide in the file; others
-/// read beside it (write-ahead log). Every commit is synced: what a call returned survives the
-/// loss of the process and of the machine's power.
+/// One connection writes, so writers queue in this process and never conflict in the file. Others read at the same time
+/// (write-ahead log). Every commit is synced: the effect of a call that has returned survives the loss of the process
+/// and of the machine's power.
 #[derive(Debug)]
 pub(crate) struct Pools {
     pub(crate) writer: SqlitePool,
     pub(crate) readers: SqlitePool,
 }
 
-/// Rights of a new file: it holds addresses of webhooks, whose paths may be secrets.
+/// Permissions of a new file: it holds addresses of webhooks, whose paths may be secrets.
 const OWN: u32 = 0o600;
 
-/// Rights of everybody who is neither the owner nor in the group.
+/// Permissions of users who are neither the owner nor in the group.
 const OTHERS: u32 = 0o007;
 
-/// Creates the file for its owner alone, and takes from others what an earlier version gave them.
-/// SQLite gives the files beside it the same rights.
+/// Creates the file for its owner alone, and removes permissions that an earlier version gave to others. SQLite gives
+/// the files beside it the same permissions.
 fn keep_from_others(file: &Path) -> io::Result<()> {
     let mut create = OpenOptions::new();
     create.append(true).create(true).mode(OWN).open(file)?;
@@ -62,7 +62,7 @@ fn keep_from_others(file: &Path) -> io::Result<()> {
 }
 
 impl Pools {
-    /// Opens or creates the file, and brings its schema up to date.
+    /// Opens or creates the file, and updates its schema.
     pub(crate) async fn open(file: &Path) -> Result<Self, Error> {
         if let Some(folder) = file.parent() {
             fs::create_dir_all(folder).map_err(|source| Error::Folder {
@@ -70,7 +70,7 @@ impl Pools {
                 source,
             })?;
         }
-        // Where that fails the database says it in its own words, a few lines on.
+        // If that fails, the database reports the error itself a few lines below.
         keep_from_others(file).ok();
         let options = SqliteConnectOptions::new()
             .filename(file)
@@ -100,8 +100,8 @@ impl Pools {
         Ok(Session::Reader(self.readers.acquire().await?))
     }
 
-    /// A transaction that takes the write lock at once: it never fails half way for the lock, and
-    /// there is no other whatever it is to exclude.
+    /// A transaction that takes the write lock at once. So it never fails half way for want of the lock, and it
+    /// excludes every other transaction.
     pub(super) async fn begin(&self, _: Exclusion) -> Result<Session, Error> {
         let begun = self.writer.begin_with("begin immediate").await?;
         Ok(Session::Writer(begun))
@@ -136,15 +136,14 @@ impl Session {
         }
     }
 
-    /// The file as it is now, and stays for this session, whatever is written meanwhile. It is not created, and its
-    /// schema stays as it is.
+    /// The file at this moment. The session sees no later writes. Does not create the file or change its schema.
     pub(crate) async fn snapshot(file: &Path) -> Result<Self, Error> {
         let options = SqliteConnectOptions::new()
             .filename(file)
             .busy_timeout(BUSY_TIMEOUT);
         let pool = SqlitePoolOptions::new().max_connections(1);
         let pool = pool.connect_with(options).await?;
-        // A transaction sees one state from its first look on.
+        // A transaction sees one state from its first read on.
         let mut begun = pool.begin_with("begin").await?;
         sqlx::query("select count(*) from sqlite_master")
             .execute(&mut *begun)
@@ -173,11 +172,11 @@ fn bound(query: Query) -> sqlx::query::Query<'static, Sqlite, SqliteArguments> {
         })
 }
 
-/// Whether a connection that comes back may be used again. When the disk is full, and on other
-/// grave errors, SQLite rolls a transaction back by itself; the driver's own rollback then fails,
-/// and it would take the connection for one inside a transaction for ever.
+/// Whether a returned connection may be used again. If the disk is full, and after other grave errors, SQLite rolls a
+/// transaction back by itself. Then the driver's own rollback fails, and the driver would take the connection for one
+/// inside a transaction for ever.
 async fn is_usable(connection: &mut SqliteConnection) -> Result<bool, sqlx::Error> {
-    // Behind a rollback that is on its way.
+    // This waits for a rollback that is running.
     connection.ping().await?;
     Ok(!connection.is_in_transaction())
 }

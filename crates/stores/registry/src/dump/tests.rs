@@ -1,10 +1,10 @@
-//! That a dump has all of a registry.
+//! A dump contains the whole registry.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
 use super::*;
 
-/// The tables that the migrations of a dialect leave behind.
+/// The tables that exist after the migrations of a dialect.
 fn made(dialect: &str) -> BTreeSet<String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../migrations");
     let files = fs::read_dir(folder.join(dialect)).expect("the migrations");
@@ -37,7 +37,7 @@ fn every_table_of_the_migrations_is_in_a_backup_or_left_out_on_purpose() {
     for dialect in ["sqlite", "postgres"] {
         let mut made = made(dialect);
         assert!(made.len() > 5, "{made:?}");
-        // The driver's own.
+        // This is the driver's own table.
         made.insert("_sqlx_migrations".to_owned());
         assert_eq!(made, known, "{dialect}");
     }

@@ -1,4 +1,4 @@
-//! Models that should be trained again, and who was told.
+//! Alarms: models that should be trained again, and who was told.
 
 use sextant_feedback::{Alarm, AlarmKind};
 use sextant_types::{ApplicationId, ModelId};
@@ -14,16 +14,16 @@ use crate::{
 pub struct FeedbackAlarm {
     /// The model.
     pub model: ModelId,
-    /// What is wrong.
+    /// The alarm.
     pub alarm: Alarm,
-    /// Since when, ms since the Unix epoch.
+    /// When it was raised, ms since the Unix epoch.
     pub since_ms: u64,
     /// When the webhook was told, ms since the Unix epoch.
     pub told_ms: Option<u64>,
 }
 
 impl Registry {
-    /// The alarms of an application, by model and kind in order.
+    /// The alarms of an application, in the order of model and kind.
     pub async fn feedback_alarms(
         &self,
         application: &ApplicationId,
@@ -47,7 +47,7 @@ impl Registry {
         rows.iter().map(read).collect()
     }
 
-    /// Keeps an alarm, with what was seen last where it is there already.
+    /// Stores an alarm. If it is stored already, updates its figures.
     pub async fn raise_alarm(
         &self,
         (application, model): (&ApplicationId, &ModelId),
@@ -67,8 +67,8 @@ impl Registry {
         tx.commit().await
     }
 
-    /// Takes it upon the caller to tell of an alarm; `false` where it was told, or somebody else has taken it since
-    /// `before_ms`.
+    /// Claims an alarm in order to tell the webhook of it; `false` if the webhook was told, or if another process has
+    /// claimed it since `before_ms`.
     pub async fn take_alarm(
         &self,
         (application, model, kind): (&ApplicationId, &ModelId, AlarmKind),
@@ -87,7 +87,7 @@ impl Registry {
         Ok(taken > 0)
     }
 
-    /// Notes that an alarm was told.
+    /// Notes that the webhook was told of an alarm.
     pub async fn told_alarm(
         &self,
         (application, model, kind): (&ApplicationId, &ModelId, AlarmKind),
@@ -103,7 +103,7 @@ impl Registry {
         tx.commit().await
     }
 
-    /// Removes an alarm that is over.
+    /// Removes an alarm that has ended.
     pub async fn clear_alarm(
         &self,
         (application, model, kind): (&ApplicationId, &ModelId, AlarmKind),

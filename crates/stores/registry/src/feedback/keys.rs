@@ -1,4 +1,4 @@
-//! The keys that the tokens of answers are signed with. All front ends have the same.
+//! The keys that sign the tokens of answers. All front ends share them.
 
 use crate::{
     Entity, Error, Registry,
@@ -6,7 +6,7 @@ use crate::{
     sql,
 };
 
-/// A key that tokens are signed with.
+/// A key that signs tokens.
 #[derive(Clone, PartialEq, Eq)]
 pub struct FeedbackKey {
     /// Grows with each key.
@@ -15,7 +15,7 @@ pub struct FeedbackKey {
     pub secret: String,
     /// When it was made, ms since the Unix epoch.
     pub created_ms: u64,
-    /// From when on tokens are signed with it, ms since the Unix epoch.
+    /// From when on it signs tokens, ms since the Unix epoch.
     pub from_ms: u64,
 }
 
@@ -39,7 +39,7 @@ impl Registry {
         rows.iter().map(read).collect()
     }
 
-    /// Keeps a key, unless there is one of that number: of several who make one at once the first has made it.
+    /// Stores a key, unless a key of that number exists: of several concurrent writers the first one wins.
     pub async fn put_feedback_key(&self, key: &FeedbackKey) -> Result<(), Error> {
         let put = sql::PUT_FEEDBACK_KEY
             .bind(i64::from(key.number))

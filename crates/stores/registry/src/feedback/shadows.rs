@@ -1,4 +1,4 @@
-//! What shadows have answered, until feedback on the current version's answers says what that is worth.
+//! The answers of shadows, kept until feedback on the current version's answers shows their worth.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::{
     sql,
 };
 
-/// What a shadow has answered to one query.
+/// The answer of a shadow to one query.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ShadowAnswer {
     /// The shadow.
@@ -29,8 +29,8 @@ pub struct ShadowAnswer {
 }
 
 impl Registry {
-    /// Keeps what shadows have answered. What is there already stays, and so what a model has answered that is gone, or
-    /// whose application takes no feedback, is not kept.
+    /// Stores answers of shadows. An answer that is stored already stays. Answers of a model that does not exist any
+    /// more, or whose application accepts no feedback, are not stored.
     pub async fn put_shadow_answers(&self, answers: &[ShadowAnswer]) -> Result<(), Error> {
         if answers.is_empty() {
             return Ok(());
@@ -47,7 +47,7 @@ impl Registry {
         tx.commit().await
     }
 
-    /// What a shadow has answered to queries, by the text of their numbers; those that are not there are left out.
+    /// The answers of a shadow to queries, by the text of their numbers, without those that do not exist.
     pub async fn shadow_answers(
         &self,
         model: &ModelId,
@@ -69,7 +69,7 @@ impl Registry {
         Ok(answers)
     }
 
-    /// Removes what shadows have answered before a time, and beyond so many rows the oldest.
+    /// Removes answers of shadows from before a time, and the oldest ones beyond a number of rows.
     pub async fn prune_shadow_answers(&self, before_ms: u64, most: u64) -> Result<(), Error> {
         let mut tx = self.begin_rows().await?;
         tx.run(sql::FORGET_SHADOW_ANSWERS.bind(int(before_ms)))

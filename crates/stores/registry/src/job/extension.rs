@@ -1,8 +1,7 @@
-//! Jobs of kind [`JobKind::Extend`]: a ready model, measured with one more engine.
+//! Jobs of kind [`JobKind::Extend`]: a ready model is measured with one more engine.
 //!
-//! Many processes may look for what is missing at once. What one of them concludes it has concluded
-//! from jobs that it has read; so the creation of a job names how many there were, and is without
-//! effect where another one was created since.
+//! Several processes may look for missing measurements at once. A process plans from the jobs that it has read. So the
+//! creation of a job states how many there were, and has no effect if another one was created since.
 
 use serde_json::Value;
 use sextant_types::{EngineName, ModelId};
@@ -10,44 +9,44 @@ use sextant_types::{EngineName, ModelId};
 use super::{Job, NewJob, queue};
 use crate::{Error, Model, Registry, database::Session, model, rows::int, sql};
 
-/// What is planned for a model and an engine.
+/// The plan for a model and an engine.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan<'a> {
     /// The model, as the planner has read it.
     pub model: &'a Model,
-    /// What is to be stored.
+    /// What to store.
     pub planned: PlannedExtension,
 }
 
-/// What a plan stores.
+/// The content of a plan.
 #[derive(Debug, Clone, PartialEq)]
 pub enum PlannedExtension {
-    /// A step that says that nothing is to be done.
+    /// A step that records that nothing needs to be done.
     Step {
         /// Its name.
         name: String,
-        /// What it says.
+        /// Its result.
         result: Value,
     },
     /// A job that extends the model by its engine.
     Job {
         /// The job.
         job: NewJob,
-        /// How many there were before.
+        /// The number of such jobs before.
         known: usize,
     },
 }
 
 impl Registry {
-    /// Models that are ready, have no step of this name and no unfinished job that extends them by
-    /// the engine, sorted by name.
+    /// Models that are ready, have no step of this name, and have no unfinished job that extends them by the engine,
+    /// sorted by name.
     pub async fn extendable(&self, engine: &EngineName, step: &str) -> Result<Vec<Model>, Error> {
         let query = sql::EXTENDABLE_MODELS.bind(engine.0.as_str()).bind(step);
         let rows = self.read().await?.rows(query).await?;
         rows.iter().map(model::model).collect()
     }
 
-    /// The jobs that extended a model of this name by the engine or do, oldest first.
+    /// The finished and unfinished jobs that extend a model of this name by the engine, oldest first.
     pub async fn extensions(
         &self,
         model: &ModelId,
@@ -57,9 +56,9 @@ impl Registry {
         all(&mut reader, model, engine).await
     }
 
-    /// Stores what was planned for models, while each is still the one that the planner has read and, for a
-    /// job, [`extensions`](Self::extensions) has no more than the jobs that it knew. All of it is one
-    /// transaction, and wakes whoever takes jobs once. Returns which of it was done.
+    /// Stores plans. A plan is stored only if its model is still the one that the planner has read. For a job,
+    /// [`extensions`](Self::extensions) must also have no more than the known number of jobs. All plans are stored in
+    /// one transaction, which wakes runners once. Returns which plans were stored.
     pub async fn store_plans(&self, plans: &[Plan<'_>], now_ms: u64) -> Result<Vec<bool>, Error> {
         let mut tx = self.begin().await?;
         let mut done = Vec::with_capacity(plans.len());
@@ -104,7 +103,7 @@ async fn store(tx: &mut Session, plan: &Plan<'_>, now_ms: u64) -> Result<bool, E
     Ok(true)
 }
 
-/// Ends every job that extends the model.
+/// Cancels every job that extends the model.
 pub(crate) async fn cancel_all(
     connection: &mut Session,
     model: &ModelId,

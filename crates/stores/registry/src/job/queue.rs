@@ -1,4 +1,4 @@
-//! Creating, finding and claiming jobs.
+//! Creates, finds and claims jobs.
 
 use sextant_types::{Code, EngineName, JobId, ModelId};
 
@@ -13,10 +13,10 @@ use crate::{
 
 const DEFAULT_PAGE: u32 = 100;
 
-/// Which job is claimed.
+/// The jobs among which one is claimed.
 struct Claim<'a> {
     kind: JobKind,
-    /// One that needs this engine; `None`: one that needs none.
+    /// Jobs that need this engine; `None`: jobs that need no engine.
     engine: Option<&'a EngineName>,
     waiting: Option<&'a JobQueueKey>,
     answered_by: Option<AnsweredBy>,
@@ -38,14 +38,14 @@ impl Claim<'_> {
 // === impl Registry ===
 
 impl Registry {
-    /// Creates a job in state [`JobState::Queued`]. A job of the same name and content is
-    /// returned as it stands; one of other content is [`Error::Exists`].
+    /// Creates a job in state [`JobState::Queued`]. A job with the same id and content is returned in its present
+    /// state; one with other content is [`Error::Exists`].
     pub async fn create_job(&self, job: &NewJob, now_ms: u64) -> Result<Job, Error> {
         self.create_job_once(job, None, now_ms).await
     }
 
-    /// [`create_job`](Self::create_job), unless a request of the same key has created a job before:
-    /// then that one is returned as it stands.
+    /// [`create_job`](Self::create_job), unless an earlier request with the same key has created a job: then that job
+    /// is returned in its present state.
     pub async fn create_job_once(
         &self,
         job: &NewJob,
@@ -90,9 +90,9 @@ impl Registry {
         rows.iter().map(job).collect()
     }
 
-    /// Hands the oldest job of a kind that nobody holds to `owner` until `now_ms + lease_ms`.
-    /// `owner` must be unique to one life of one runner. Nobody else gets the job before that. A job
-    /// that needs an engine is handed out by [`claim_for`](Self::claim_for) alone.
+    /// Gives the oldest job of a kind that has no holder to `owner` until `now_ms + lease_ms`. `owner` must be unique
+    /// to one life of one runner. Nobody else gets the job before that. Only [`claim_for`](Self::claim_for) gives out a
+    /// job that needs an engine.
     pub async fn claim(
         &self,
         kind: JobKind,
@@ -104,7 +104,7 @@ impl Registry {
             .await
     }
 
-    /// [`claim`](Self::claim) among the jobs of one of those that [wait](Self::waiting), and no others.
+    /// [`claim`](Self::claim) only among the jobs of one of the queues that [wait](Self::waiting).
     pub async fn claim_of(
         &self,
         (kind, waiting): (JobKind, &JobQueueKey),
@@ -119,7 +119,7 @@ impl Registry {
         self.hand_out(what, owner, lease_ms, now_ms).await
     }
 
-    /// Whose jobs of a kind [`claim`](Self::claim) would hand out, in the order of the oldest of each.
+    /// The queues of jobs of a kind that [`claim`](Self::claim) would give out, in the order of the oldest job of each.
     pub async fn waiting(&self, kind: JobKind, now_ms: u64) -> Result<Vec<JobQueueKey>, Error> {
         let mut reader = self.read().await?;
         let waiting = sql::WAITING.bind(kind.as_str()).bind(int(now_ms));
@@ -134,7 +134,7 @@ impl Registry {
         rows.collect()
     }
 
-    /// [`claim`](Self::claim) among the jobs that need this engine, and no others.
+    /// [`claim`](Self::claim) only among the jobs that need this engine.
     pub async fn claim_for(
         &self,
         (kind, engine): (JobKind, &EngineName),
@@ -149,7 +149,7 @@ impl Registry {
         self.hand_out(what, owner, lease_ms, now_ms).await
     }
 
-    /// [`claim`](Self::claim) among the offline jobs that such a runner can answer.
+    /// [`claim`](Self::claim) only among the offline jobs that such a runner can answer.
     pub async fn claim_offline(
         &self,
         answered_by: AnsweredBy,
@@ -189,13 +189,13 @@ impl Registry {
         row.as_ref().map(job).transpose()
     }
 
-    /// Puts jobs whose holder let its claim lapse back into the queue and returns how many.
+    /// Puts jobs whose claims have lapsed back into the queue and returns their number.
     pub async fn requeue_orphans(&self, now_ms: u64) -> Result<u64, Error> {
         self.requeue(Some(now_ms), now_ms).await
     }
 
-    /// Puts all held jobs back into the queue and returns how many: for the start of a process
-    /// that is the only one to run jobs, so that every holder is known to be dead.
+    /// Puts all held jobs back into the queue and returns their number. For the start of a process that is the only one
+    /// to run jobs: every holder is then known to be dead.
     pub async fn void_leases(&self, now_ms: u64) -> Result<u64, Error> {
         self.requeue(None, now_ms).await
     }
@@ -215,8 +215,8 @@ impl Registry {
         Ok(done)
     }
 
-    /// Stops a job, and returns it as it stands. Its runner is told by its next call about it;
-    /// [`jobs_changed`](Self::jobs_changed) fires. A job that has come to its end stays as it is.
+    /// Cancels a job, and returns it. Its runner is told by its next call about the job;
+    /// [`jobs_changed`](Self::jobs_changed) fires. A job that has ended does not change.
     pub async fn cancel(&self, id: &JobId, now_ms: u64) -> Result<Job, Error> {
         let mut tx = self.begin_rows().await?;
         let found = to_change(&mut tx, id).await?;
@@ -268,7 +268,7 @@ pub(crate) async fn create(
     job(&row)
 }
 
-/// The latest job that registered the model or does.
+/// The latest job that registers or registered the model.
 pub(crate) async fn registration_of(
     connection: &mut Session,
     model: &ModelId,
@@ -294,7 +294,7 @@ pub(super) async fn get(connection: &mut Session, id: &JobId) -> Result<Job, Err
         .ok_or_else(|| Error::not_found(Entity::Job, id))
 }
 
-/// The job, which nobody else changes before the transaction ends.
+/// The job, locked so that nobody else changes it before the transaction ends.
 pub(super) async fn to_change(connection: &mut Session, id: &JobId) -> Result<Job, Error> {
     let row = connection.row(sql::JOB_TO_CHANGE.bind(id.as_str())).await?;
     let row = row.ok_or_else(|| Error::not_found(Entity::Job, id))?;

@@ -1,5 +1,5 @@
-//! What the holder of a job says about it. Each call is refused with [`Error::Cancelled`] or
-//! [`Error::LeaseLost`] when the job is no longer the caller's.
+//! Reports of the holder of a job. Each call is refused with [`Error::Cancelled`] or
+//! [`Error::LeaseLost`] if the caller no longer holds the job.
 
 use serde_json::Value;
 use sextant_types::{JobId, Variant};
@@ -14,7 +14,7 @@ use crate::{
 };
 
 impl Registry {
-    /// Stores how far the job has come: units done, and in all.
+    /// Stores the progress of the job: units done, and in total.
     pub async fn advance(
         &self,
         id: &JobId,
@@ -36,8 +36,8 @@ impl Registry {
         tx.commit().await
     }
 
-    /// Extends the claim to `now_ms + lease_ms`. A claim that lapsed may be renewed while nobody
-    /// else took the job.
+    /// Extends the claim to `now_ms + lease_ms`. A claim that has lapsed may be renewed as long as
+    /// nobody else has taken the job.
     pub async fn renew(
         &self,
         id: &JobId,
@@ -56,7 +56,7 @@ impl Registry {
         tx.commit().await
     }
 
-    /// [`put_step`](Self::put_step) for the model of a job that the caller holds: a runner whose
+    /// [`put_step`](Self::put_step) for the model of a job that the caller holds: so a runner whose
     /// job was cancelled cannot write into a later registration of the same name.
     pub async fn put_step_held(
         &self,
@@ -65,7 +65,7 @@ impl Registry {
         name: &str,
         result: &Value,
     ) -> Result<(), Error> {
-        // It may refer to a blob.
+        // The step may refer to a blob.
         let tx = self.begin().await?;
         let ClaimedJob { mut tx, job } = held_in(tx, id, owner).await?;
         let model = job
@@ -75,7 +75,8 @@ impl Registry {
         tx.commit().await
     }
 
-    /// Marks the job as waiting for spare resources, or as running again; the claim stays.
+    /// Marks the job as waiting for spare resources, or as running again. The caller keeps the
+    /// claim.
     pub async fn set_paused(
         &self,
         id: &JobId,
@@ -99,7 +100,7 @@ impl Registry {
         tx.commit().await
     }
 
-    /// Gives the job back unfinished, to go on later where its progress ends.
+    /// Gives the job back unfinished. It continues later where its progress ends.
     pub async fn release(&self, id: &JobId, owner: &str, now_ms: u64) -> Result<(), Error> {
         let mut tx = self.held(id, owner).await?.tx;
         end(&mut tx, id, JobState::Queued, now_ms).await?;
@@ -145,7 +146,7 @@ impl Registry {
         .await?;
         end(&mut tx, id, JobState::Succeeded, now_ms).await?;
         match job.kind {
-            // A model that is ready may be extended.
+            // A ready model may be extended.
             JobKind::Register => self.commit_work(tx).await,
             JobKind::Extend | JobKind::Offline | JobKind::Measure => tx.commit().await,
         }
@@ -175,13 +176,13 @@ impl Registry {
         tx.commit().await
     }
 
-    /// A transaction in which the job is the caller's.
+    /// A transaction in which the caller holds the job.
     async fn held(&self, id: &JobId, owner: &str) -> Result<ClaimedJob, Error> {
         held_in(self.begin_rows().await?, id, owner).await
     }
 }
 
-/// The transaction, in which the job is the caller's.
+/// The given transaction, after a check that the caller holds the job.
 async fn held_in(mut tx: Session, id: &JobId, owner: &str) -> Result<ClaimedJob, Error> {
     let job = queue::to_change(&mut tx, id).await?;
     if job.state == JobState::Cancelled {
@@ -201,7 +202,7 @@ struct ClaimedJob {
     job: Job,
 }
 
-/// Puts the job into a state in which nobody holds it.
+/// Puts the job into a state without a holder.
 async fn end(tx: &mut Session, id: &JobId, state: JobState, now_ms: u64) -> Result<(), Error> {
     tx.run(
         sql::END_JOB

@@ -16,12 +16,12 @@ use crate::{
 pub struct Step {
     /// Unique within the model, e.g. `measure:m-ort-fp32-all-t1-b8`.
     pub name: String,
-    /// Whatever the step needs to be skipped later.
+    /// The data with which the step can be skipped later.
     pub result: Value,
 }
 
 impl Registry {
-    /// Stores a step's result, replacing an earlier one.
+    /// Stores a step's result and replaces an earlier one.
     pub async fn put_step(&self, model: &ModelId, name: &str, result: &Value) -> Result<(), Error> {
         let mut tx = self.begin().await?;
         put_step(&mut tx, model, name, result).await?;

@@ -33,7 +33,7 @@ async fn entries_are_filtered_and_paged_newest_first(place: Place) {
     let mut entries = Vec::new();
     for index in 0..9 {
         let actor = if index % 3 == 0 { "me" } else { "you" };
-        // Pairs share their time, so that the id decides.
+        // Pairs have the same time, so that the id decides.
         let made = entry(index / 2, actor, "key.create");
         registry.record(&made).await.unwrap();
         entries.push(made);

@@ -45,7 +45,7 @@ async fn an_application_is_created_once_and_kept(place: Place) {
     assert_eq!(told(delete_application(&registry).await), "NotFound");
 }
 
-/// Gives the application other resources, unless they are not valid.
+/// Changes the application's resources, unless they are invalid.
 async fn change_resources(
     registry: &Registry,
     change: impl FnOnce(Resources) -> Resources + Send,
@@ -75,7 +75,7 @@ async fn resources_are_changed_kept_and_taken_back(place: Place) {
     };
     let changed = change_resources(&registry, |_| set).await.unwrap();
     assert_eq!(changed.unwrap().resources, set);
-    // Each member by itself.
+    // Each member alone.
     let further = |it: Resources| Resources {
         weight: Some(2.5),
         ..it
@@ -87,7 +87,7 @@ async fn resources_are_changed_kept_and_taken_back(place: Place) {
     };
     let refused = change_resources(&registry, wrong).await.unwrap();
     assert_eq!(refused.unwrap_err().name, "most_workers");
-    // The same settings again, with the resources left out or not.
+    // The same settings again, with or without the resources.
     let same = Application {
         resources: further(set),
         ..application()
@@ -127,7 +127,7 @@ async fn a_metric_changes_until_a_model_is_measured_by_it(place: Place) {
         .await
         .unwrap();
     assert_eq!(told(change(Metric::R2).await), "InUse");
-    // The same again changes nothing.
+    // The same request again changes nothing.
     assert_eq!(
         change(Metric::MeanAbsoluteError).await.unwrap().unwrap(),
         changed
@@ -213,7 +213,7 @@ async fn a_registration_is_a_model_and_its_job(place: Place) {
         registry.job(&claimed.id).await.unwrap().error,
         Some(failure)
     );
-    // A failed one gives its name free, steps and all.
+    // A failed model frees its name and its steps.
     let other = NewModel {
         digest: Digest::from_bytes([8; 32]),
         ..new_model("m")
@@ -288,7 +288,7 @@ async fn a_cancelled_registration_leaves_a_failed_model(place: Place) {
         .await
         .unwrap();
     assert!(second.created);
-    // The first runner comes too late to touch the second registration.
+    // The first runner is too late to change the second registration.
     let late = registry
         .put_step_held(&job.id, "me", "inspect", &json!(1))
         .await;
@@ -337,7 +337,7 @@ async fn the_first_model_fixes_the_signature(place: Place) {
         !registry.create_application(&application()).await.unwrap(),
         "still the same"
     );
-    // Nobody else stands by it: it gives way.
+    // No other model has the signature: it is replaced.
     let job = registry
         .claim(JobKind::Register, "me", 100, 2)
         .await
@@ -471,7 +471,7 @@ async fn what_leaves_batches_stays_out_of_them_though_marks_are_renewed(place: P
     registry.keep_apart(&first.id, "it mixes").await.unwrap();
     let apart = registry.variant(&first.id).await.unwrap();
     assert_eq!(apart.apart.as_deref(), Some("it mixes"));
-    // Read before, written afterwards.
+    // The variants are read before and written after the change.
     for variant in &mut marked {
         variant.dominated_by = Some(variant.id.clone());
     }

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fs, path::Path};
 
-/// A column as both dialects should have it.
+/// A column that both dialects should have.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Column {
     kind: &'static str,
@@ -13,11 +13,11 @@ struct Column {
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Schema {
     columns: BTreeMap<String, Column>,
-    /// Constraints of whole tables and indexes, in words.
+    /// Constraints of whole tables and indexes, as text.
     others: Vec<String>,
 }
 
-/// What a type holds; JSON is text in SQLite, and told by the names of the columns in neither.
+/// The kind of a type. JSON is text in SQLite, so documents count as text in both.
 fn kind(dialect: &str, name: &str) -> &'static str {
     match (dialect, name) {
         (_, "text") | ("postgres", "json") => "text",
@@ -51,7 +51,7 @@ fn schema(dialect: &str, sql: &str) -> Schema {
     let code: Vec<_> = sql.lines().filter(is_code).collect();
     for statement in code.join(" ").split(';') {
         let words = statement.split_whitespace().collect::<Vec<_>>().join(" ");
-        // Names are sorted byte by byte, which SQLite does by itself.
+        // SQLite sorts names byte by byte by default.
         let words = words.replace(" collate \"C\"", "");
         let words = words.replace("double precision", "double");
         let words = words.strip_suffix(" strict").unwrap_or(&words);
@@ -174,7 +174,7 @@ fn both_have_the_same_migrations_columns_and_constraints() {
     };
     assert_eq!(names(&sqlite), names(&postgres));
     assert!(!sqlite.is_empty());
-    // What one dialect alters the other may have to write again: what counts is what comes of it.
+    // A change in one dialect may be a rewrite in the other: the result counts.
     let mut joined = [String::new(), String::new()];
     for ((name, left), (_, right)) in sqlite.iter().zip(&postgres) {
         joined[0] += left;

@@ -1,4 +1,4 @@
-//! Jobs that extend ready models by an engine: who gets them, and that there is one.
+//! Jobs that extend ready models by an engine: who gets them, and that there is only one.
 
 use std::collections::BTreeSet;
 
@@ -34,7 +34,7 @@ async fn claim(registry: &Registry, of: &str, now_ms: u64) -> Option<Job> {
     registry.claim_for(what, "me", 100, now_ms).await.unwrap()
 }
 
-/// A registry with a model that is ready.
+/// A registry with a ready model.
 async fn with_ready(place: &Place, name: &str) -> (Registry, Model) {
     let registry = place.open().await;
     if registry.application(&app()).await.is_err() {
@@ -89,7 +89,7 @@ async fn a_job_for_an_engine_goes_to_who_names_it(place: Place) {
     let of_another_kind = registry.claim_for(what, "me", 100, 11).await;
     assert_eq!(of_another_kind.unwrap(), None);
     assert_eq!(claim(&registry, "gpu", 11).await.unwrap().id, created.id);
-    // A claim that lapsed goes no further.
+    // A claim that has lapsed does not continue.
     assert_eq!(claim(&registry, "cpu", 200).await, None);
     assert_eq!(claim(&registry, "gpu", 200).await.unwrap().attempts, 2);
 }
@@ -246,7 +246,7 @@ async fn a_registration_that_is_done_wakes_whoever_extends(place: Place) {
     registry.create_application(&application()).await.unwrap();
     let other = place.open().await;
     let mut changed = match &place {
-        // The file has one process.
+        // Only one process uses the file.
         Place::File(_) => registry.jobs_changed(),
         #[cfg(feature = "postgres")]
         Place::Server { .. } => other.jobs_changed(),

@@ -1,4 +1,4 @@
-//! What users said of answers: kept and counted once, exported in order, bounded, erased.
+//! Feedback: stored and counted once, exported in order, bounded, erased.
 
 use sextant_feedback::{Alarm, AlarmKind, Kind, Prediction, Sums};
 
@@ -149,7 +149,7 @@ async fn a_comparison_is_kept_whole_or_not_at_all(place: Place) {
     };
     let give = async |rows: &[Feedback]| registry.give_feedback(rows).await.unwrap();
     assert_eq!(give(&pair("a", "b")).await, [Fate::Kept; 2]);
-    // Others of the same transaction stay.
+    // Other rows of the same transaction stay.
     let [better, worse] = pair("c", "b");
     let fates = give(&[row("x", 0, "7"), better, worse, row("y", 0, "7")]).await;
     assert_eq!(
@@ -209,7 +209,7 @@ async fn the_oldest_go_where_there_is_too_much(place: Place) {
             .unwrap()
     };
     assert_eq!(prune(1000, u64::MAX, 1000).await, 0);
-    // So many rows at a time.
+    // A number of rows at a time.
     for removed in [4, 4, 2, 0] {
         assert_eq!(prune(1010, u64::MAX, 4).await, removed);
     }
@@ -338,7 +338,7 @@ async fn what_a_shadow_answers_is_kept_while_feedback_may_come(place: Place) {
         let found = registry.shadow_answers(&model, &texts).await.unwrap();
         found.into_keys().collect::<Vec<_>>()
     };
-    // Where no feedback is taken, nothing is kept.
+    // If no feedback is accepted, nothing is stored.
     registry.put_shadow_answers(&[answer(1, 5)]).await.unwrap();
     assert_eq!(there().await, [""; 0]);
     let take = |known| {

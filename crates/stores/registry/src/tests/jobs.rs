@@ -156,7 +156,7 @@ async fn a_lapsed_claim_goes_to_another_who_alone_holds_it(place: Place) {
         None,
         "one millisecond early"
     );
-    // Late, yet nobody took it: still the holder's.
+    // The renewal is late, but nobody has taken the job: the holder keeps it.
     registry.renew(&id, "dead", 0, 100).await.unwrap();
     let heir = claim(&registry, "heir", 101).await.unwrap();
     assert_eq!((heir.attempts, heir.progress_done), (2, 2));
@@ -246,7 +246,7 @@ async fn lists_are_filtered_and_paged_newest_first(place: Place) {
     let registry = with_application(&place).await;
     let mut ids = Vec::new();
     for index in 0..7 {
-        // Pairs share their time, so that the id decides.
+        // Pairs have the same time, so that the id decides.
         ids.push(queued(&registry, index / 2).await);
     }
     registry.create_job(&register_job("m"), 99).await.unwrap();
@@ -421,7 +421,7 @@ async fn jobs_are_handed_out_by_application(place: Place) {
     let claimed = claim(&names[0], 20).await.expect("two wait");
     assert_eq!(claimed.id, mine.id);
     assert_eq!(waiting(20).await, names[..1]);
-    // Claims that have lapsed are for others.
+    // Claims that have lapsed are free for others.
     assert_eq!(waiting(120).await, names);
 }
 
@@ -463,7 +463,7 @@ async fn offline_jobs_are_listed_in_the_order_in_which_they_ended(place: Place) 
     for now_ms in 1..=4 {
         jobs.push(queued(&registry, now_ms).await);
     }
-    // The oldest ends last; the last goes on.
+    // The oldest job ends last; the last job goes on.
     for (at, ended_ms) in [(1, 20), (2, 20), (0, 30)] {
         registry.cancel(&jobs[at], ended_ms).await.unwrap();
     }

@@ -26,7 +26,7 @@ fn first() -> NewPipeline {
     }
 }
 
-/// Removes the pipeline, whatever it is.
+/// Removes the pipeline without a check.
 async fn delete(registry: &Registry, now_ms: u64) -> Result<(), Error> {
     let app = app();
     let deleted = registry.delete_pipeline(&app, |_| Ok::<_, ()>(()), now_ms);

@@ -1,4 +1,4 @@
-//! Where a registry is kept: a file of its own, or a database of its own on a shared server.
+//! The place of a registry: a file of its own, or a database of its own on a shared server.
 
 #[cfg(feature = "postgres")]
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,7 +16,7 @@ use crate::{
 
 pub(super) const FILE: &str = "data/registry.sqlite";
 
-/// Empty at first. A file goes with the value, what is on the server with the server.
+/// Empty at first. A file is removed with the value, content on the server with the server.
 pub(super) enum Place {
     File(TempDir),
     #[cfg(feature = "postgres")]
@@ -30,7 +30,7 @@ impl Place {
         Self::File(tempfile::tempdir().unwrap())
     }
 
-    /// A schema of its own in one database: quicker than a database.
+    /// A schema of its own in one database: this is faster than a database.
     #[cfg(feature = "postgres")]
     pub(super) async fn server() -> Self {
         let server = Postgres::shared();

@@ -37,7 +37,7 @@ async fn measured_profiles_come_with_the_variant_and_go_with_it(place: Place) {
     let of_model = registry.variants_of(&model_id("m")).await.unwrap();
     let counts: Vec<usize> = of_model.iter().map(|it| it.profiles.len()).collect();
     assert_eq!(counts, [0, 1]);
-    // A variant that is stored again keeps what was measured.
+    // A variant that is stored again keeps its profiles.
     registry
         .put_variants(std::slice::from_ref(&variant))
         .await
@@ -80,7 +80,7 @@ async fn failures_count_up_until_a_success(place: Place) {
         .await
         .unwrap();
     assert_eq!(registry.failed_profiles().await.unwrap(), []);
-    // A failure later leaves what was measured.
+    // A later failure does not remove the profile.
     registry
         .fail_profile(&variant.id, &gpu(), &failure, 11)
         .await

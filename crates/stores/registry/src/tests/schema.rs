@@ -23,7 +23,7 @@ async fn a_file_from_before_versions_has_version_1_of_each_model() {
     models_are_version_1(&registry).await;
 }
 
-/// A registry that is opened over a file of the schema of that version, with these rows.
+/// A registry that is opened over a file with the schema of that version and with these rows.
 async fn brought_up(folder: &tempfile::TempDir, version: i64, rows: &[&'static str]) -> Registry {
     let file = folder.path().join("registry.sqlite");
     let options = SqliteConnectOptions::new()
@@ -97,7 +97,7 @@ async fn models_are_version_1(registry: &Registry) {
         let release = &model.release;
         assert_eq!((release.version, release.stage), (1, Stage::Current));
     }
-    // The next one is the next version, and takes over.
+    // The next model is the next version, and becomes current.
     let new = NewModel {
         digest: Digest::from_bytes([7; 32]),
         ..new_model("m")
@@ -117,7 +117,7 @@ async fn models_are_version_1(registry: &Registry) {
     assert_eq!(stages, ["retired", "current"]);
 }
 
-/// As a later version leaves its mark; the columns that both databases have.
+/// The mark that a later version leaves, in the columns that both databases have.
 const NEWER: &str = "update _sqlx_migrations set version = 9001 where version = \
                      (select max(version) from _sqlx_migrations)";
 

@@ -1,4 +1,4 @@
-//! A server that is shared, restarted, killed and stopped.
+//! A shared server that is restarted, killed and stopped.
 
 use std::{collections::BTreeSet, error::Error as _, time::Duration};
 
@@ -59,8 +59,8 @@ async fn the_same_row_is_created_once_however_many_try() {
     assert_eq!((applications, models, jobs.len()), (1, 1, 1));
 }
 
-/// What a call leaves that is given up while its transaction begins: the server has begun it, the driver
-/// does not know. `and_then` is said in it.
+/// Leaves what a call leaves that is dropped while its transaction begins: the server has begun it, and the driver does
+/// not know. `and_then` is run in it.
 async fn give_up_beginning(registry: &Registry, and_then: &str) {
     let Database::Postgres(postgres) = &registry.inner.database else {
         panic!("it is on a server");
@@ -71,7 +71,7 @@ async fn give_up_beginning(registry: &Registry, and_then: &str) {
         .await
         .unwrap();
     let said = sqlx::raw_sql(sqlx::AssertSqlSafe(and_then.to_owned()));
-    // It may fail, and the transaction with it.
+    // This may fail, and the transaction with it.
     said.execute(&mut *connection).await.ok();
 }
 
@@ -118,7 +118,7 @@ async fn another_process_is_woken() {
 
 #[tokio::test]
 async fn names_are_sorted_by_their_bytes_in_any_database() {
-    // Its own order is that of a dictionary.
+    // The server's own order is that of a dictionary.
     let dictionary = [
         "--template=template0",
         "--locale-provider=icu",
@@ -207,7 +207,7 @@ async fn calls_end_while_the_server_is_away_and_succeed_once_it_is_back() {
     let kept = registry.applications().await.unwrap();
     assert_eq!(kept, [application()], "what was committed is there");
     create_model(&registry, &new_model("m"), 1).await.unwrap();
-    // Word of other processes comes again.
+    // Messages of other processes arrive again.
     let other = Registry::connect_with(&options).await.unwrap();
     changed.mark_unchanged();
     within("the wake-up", async {
@@ -242,12 +242,12 @@ async fn calls_end_while_the_server_says_nothing() {
             }
         }
     });
-    // One of the claims that nobody waited for may have been made.
+    // One of the dropped claims may have been made.
     let claimed = claimed.await.map(|job| job.id);
     assert_eq!(claimed, Some(id));
 }
 
-/// Claims jobs and takes each to its end in steps, whatever the server does.
+/// Claims jobs and finishes each in steps, whatever the server does.
 async fn work_through(registry: Registry, owner: String) -> BTreeSet<JobId> {
     let mut finished = BTreeSet::new();
     let mut now_ms = 1_000;
@@ -283,14 +283,14 @@ async fn work_through(registry: Registry, owner: String) -> BTreeSet<JobId> {
 
 const STEPS: u64 = 6;
 
-/// Whether this owner brought the job to its end.
+/// Whether this owner has finished the job.
 async fn finish(registry: &Registry, id: &JobId, owner: &str, now_ms: u64) -> bool {
     let result = json!(owner);
     loop {
         match registry.finish(id, owner, &result, now_ms).await {
             Ok(()) => return true,
             Err(error) if error.is_retryable() => {}
-            // Perhaps by the call before, whose answer was lost.
+            // Perhaps the previous call did, and its answer was lost.
             Err(_) => loop {
                 if let Ok(job) = registry.job(id).await {
                     return job.state == JobState::Succeeded && job.result == Some(result);
@@ -343,7 +343,7 @@ async fn runners_go_on_over_restarts_and_no_job_is_finished_twice() {
     }
 }
 
-/// Jobs that have come to their end.
+/// Jobs that have ended.
 async fn finished(registry: &Registry) -> usize {
     let jobs = registry.jobs(&crate::JobFilter::default()).await;
     let jobs = jobs.unwrap_or_default();

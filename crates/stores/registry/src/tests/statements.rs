@@ -1,19 +1,20 @@
-//! Every statement is one that the real databases take, with the same columns in both.
+//! The real databases accept every statement, with the same columns in both.
 
 use sqlx::{Column, Database, Either, Executor, SqlSafeStr, Statement, TypeInfo};
 
 use super::{place::pools, *};
 use crate::sql;
 
-/// What a statement answers with and how many values it takes.
+/// The columns of a statement's answer and the number of its values.
 #[derive(Debug, PartialEq, Eq)]
 struct Shape {
-    /// Name, and what it holds where the database tells.
+    /// The name, and the kind if the database tells it.
     columns: Vec<(String, Option<&'static str>)>,
     parameters: usize,
 }
 
-/// What a type holds; documents are text in SQLite, which tells nothing about rows it has changed.
+/// The kind of a type. Documents are text in SQLite, which does not tell the types of rows that it
+/// has changed.
 fn kind(name: &str) -> Option<&'static str> {
     match name {
         "TEXT" | "JSON" => Some("text"),

@@ -1,4 +1,4 @@
-//! What lies below: full, broken, foreign, and under a process that is killed.
+//! The file below the registry: full, broken, foreign, and with a process that is killed.
 
 use std::{
     io::{BufRead, BufReader},
@@ -48,7 +48,7 @@ async fn a_full_file_is_told_and_nothing_is_lost() {
     let steps = registry.steps(&model_id("m")).await.unwrap();
     assert_eq!(steps.len(), stored);
     assert!(steps.iter().all(|step| step.result == large));
-    // Room again: the service goes on.
+    // There is room again: the service goes on.
     finish_registrations(&registry).await;
     registry.delete_model(&model_id("m"), 50).await.unwrap();
     create_model(&registry, &new_model("m"), 2).await.unwrap();
@@ -122,7 +122,7 @@ async fn commits_are_synced() {
 
 const CHILD: &str = "SEXTANT_REGISTRY_TEST_CHILD";
 
-/// Not a test of its own: what the killed process of the next one does.
+/// Not a test: this runs in the process that the next test kills.
 #[tokio::test]
 async fn child_advances_until_killed() {
     let Ok(address) = std::env::var(CHILD) else {

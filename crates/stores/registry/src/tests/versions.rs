@@ -1,4 +1,4 @@
-//! Versions of a name: which there are, which of them is current, and who may change that.
+//! Versions of a name: which exist, which one is current, and who may change that.
 
 use sextant_types::{Code, Stage};
 
@@ -18,7 +18,7 @@ on_both! {
     a_variant_is_read_with_the_release_and_the_registrant_of_its_model,
 }
 
-/// Has the audit record take no entries.
+/// Makes the audit record accept no entries.
 static HIDE_AUDIT: Sql = in_both("alter table audit rename to hidden");
 static SHOW_AUDIT: Sql = in_both("alter table hidden rename to audit");
 
@@ -68,11 +68,11 @@ async fn other_content_is_the_next_version(place: Place) {
     assert_eq!((first.id.as_str(), first.release.version), ("m", 1));
     assert_eq!((second.id.as_str(), second.release.version), ("m.v2", 2));
     assert_eq!(stages(&registry).await, ["current", "candidate"]);
-    // The job and whatever it says name the model by its id.
+    // The job and its contents name the model by its id.
     let job = create_model(&registry, &other(7), 3).await.unwrap().job;
     assert_eq!(job.model, Some(second.id.clone()));
     assert_eq!(job.spec["model"], "m.v2");
-    // Either content again is the version that is there.
+    // Either content again is the existing version.
     for (new, id) in [(new_model("m"), &first.id), (other(7), &second.id)] {
         let again = create_model(&registry, &new, 4).await.unwrap();
         assert_eq!((again.created, &again.model.id), (false, id));
@@ -88,7 +88,7 @@ async fn other_content_is_the_next_version(place: Place) {
     }
     let none = registry.resolve(&"m@3".parse().unwrap()).await;
     assert_eq!(none.unwrap_err().code(), Code::ModelNotFound);
-    // Ready variants say whose they are.
+    // Ready variants state their model's release.
     registry.put_variants(&[variant("m.v2", 8)]).await.unwrap();
     let ready = registry.ready_variants().await.unwrap();
     assert_eq!(
@@ -240,7 +240,7 @@ async fn a_change_and_its_entry_are_made_together(place: Place) {
     let entry = Audit::new(10, "judge", "version.promote", "m@2", "why".into());
     let any = |_: &[Model]| Ok::<_, &str>(());
     let recorded = async || registry.audit(&AuditFilter::default()).await.unwrap();
-    // What is refused is not on record.
+    // A refused change is not in the audit record.
     let unseen = change(&second, Act::To(Stage::Current), Some(7));
     let refused = registry
         .change_version_on_record(&unseen, 10, (any, |_: &[Model]| entry.clone()))
@@ -256,7 +256,7 @@ async fn a_change_and_its_entry_are_made_together(place: Place) {
         .await;
     assert_eq!(refused.unwrap().unwrap_err(), "seen");
     assert_eq!(recorded().await, []);
-    // What cannot be recorded is not done.
+    // A change that cannot be recorded is not made.
     run(&registry, &HIDE_AUDIT).await;
     let failed = registry
         .change_version_on_record(&promote, 10, (any, |_: &[Model]| entry.clone()))
@@ -285,7 +285,7 @@ async fn a_rollback_goes_back_once(place: Place) {
     assert_eq!(refused.code(), Code::VersionConflict);
     let promote = change(&second, Act::To(Stage::Current), None);
     registry.change_version(&promote, 10).await.unwrap();
-    // Once more is no error and changes nothing.
+    // A repetition is no error and changes nothing.
     let again = registry.change_version(&promote, 11).await.unwrap();
     assert_eq!(again[1].release.since_ms, 10);
     registry.change_version(&back, 10).await.unwrap();
@@ -297,7 +297,7 @@ async fn a_rollback_goes_back_once(place: Place) {
         let refused = registry.change_version(&back, 12).await.unwrap_err();
         assert_eq!(refused.code(), Code::VersionConflict);
     }
-    // A canary beside another one is refused.
+    // A canary in addition to another one is refused.
     let third = create_model(&registry, &other(8), 13).await.unwrap().model;
     let early = change(&third, Act::To(Stage::Canary { percent: 5.0 }), None);
     let refused = registry.change_version(&early, 14).await.unwrap_err();
@@ -344,7 +344,7 @@ async fn a_registration_may_ask_to_become_current(place: Place) {
     assert_eq!(stages(&registry).await, ["current", "candidate", "retired"]);
 }
 
-/// What a process of the version before writes has none of the columns.
+/// A row that a process of the previous version writes has none of the columns.
 async fn a_row_of_the_version_before_is_version_1(place: Place) {
     let (registry, first, _) = with_two(&place).await;
     let mut tx = registry.begin().await.unwrap();

@@ -1,4 +1,4 @@
-//! Between the store and the folder.
+//! Copies between the store and the folder.
 
 use std::{
     fs::{self, File},
@@ -25,7 +25,7 @@ pub(super) struct BackupFile {
     bytes: u64,
 }
 
-/// Writes a file that is there as a whole or not at all.
+/// Writes a file so that it exists as a whole or not at all.
 pub(super) fn write_whole(path: &Path, text: &[u8]) -> Result<(), Error> {
     let mut written = BackupFile::create(path)?;
     written.put(text)?;
@@ -47,8 +47,8 @@ pub(super) fn digest_of(path: &Path) -> Result<(Digest, u64), Error> {
     }
 }
 
-/// Copies a blob into the folder, and returns its size; `None` where the store has none. One that is there is not
-/// copied again.
+/// Copies a blob into the folder, and returns its size; `None` if the store does not have it. A blob that is in the
+/// folder is not copied again.
 pub(super) async fn blob(
     objects: &dyn ObjectStore,
     digest: &Digest,
@@ -83,7 +83,7 @@ pub(super) async fn blob(
     Ok(Some(bytes))
 }
 
-/// Copies a file into the folder, and returns its digest and size; `None` where it was removed meanwhile.
+/// Copies a file into the folder, and returns its digest and size; `None` if it was removed meanwhile.
 pub(super) async fn file(
     objects: &dyn ObjectStore,
     path: &ObjectPath,
@@ -109,7 +109,7 @@ pub(super) async fn file(
             written.put(&piece)?;
         }
         let copied = written.finish()?;
-        // One that was replaced between two pieces is copied again.
+        // A file that was replaced between two pieces is copied again.
         if objects.stat(path).await?.as_ref() == Some(&before) {
             return Ok(Some(copied));
         }
@@ -117,7 +117,7 @@ pub(super) async fn file(
     }
 }
 
-/// The bytes of a file of the folder, for the store to take.
+/// The bytes of a file of the folder, as a stream for the store.
 pub(super) fn stream_of(path: &Path) -> Result<ByteStream<'static>, Error> {
     let file = File::open(path).map_err(Error::io(path))?;
     let pieces = stream::unfold(Some(file), |file| async move {
@@ -156,7 +156,7 @@ impl BackupFile {
         self.file.write_all(bytes).map_err(Error::io(&self.path))
     }
 
-    /// Makes it durable under its name.
+    /// Makes the file durable under its name.
     pub(super) fn finish(mut self) -> Result<(Digest, u64), Error> {
         let done = |file: &mut BufWriter<File>, path: &Path| {
             file.flush()?;
@@ -168,8 +168,9 @@ impl BackupFile {
     }
 }
 
-/// Where a file is until it is whole, in the folder where it will be: one file is written at a time. No path of a store
-/// ends so, as backslashes are refused there; a name of its own leaves room for names as long as a file system takes.
+/// The path of a file until it is complete, in its final folder: one file is written at a time. No path of a store ends
+/// with this name, because stores refuse backslashes. The fixed name permits paths with names as long as the file
+/// system allows.
 fn new_name(path: &Path) -> PathBuf {
     path.with_file_name("unfinished\\new")
 }

@@ -16,12 +16,12 @@ use super::{
     rows,
 };
 
-/// Puts the backup in a folder into an empty registry and an empty store, that no service uses yet.
+/// Restores the backup in a folder into an empty registry and an empty store, which no service uses yet.
 ///
 /// # Errors
-/// [`Code::NotEmpty`](sextant_types::Code::NotEmpty) where they are not and
-/// [`Code::InvalidBackup`](sextant_types::Code::InvalidBackup) where the backup is incomplete or damaged; the registry
-/// stays empty then.
+/// [`Code::NotEmpty`](sextant_types::Code::NotEmpty) if they are not empty, and
+/// [`Code::InvalidBackup`](sextant_types::Code::InvalidBackup) if the backup is incomplete or damaged; then the
+/// registry stays empty.
 pub async fn restore(
     folder: &Path,
     registry: &Registry,
@@ -31,13 +31,13 @@ pub async fn restore(
     let manifest = Manifest::read(folder)?;
     check_tables(&manifest, folder)?;
     let listed = list(&manifest, folder)?;
-    // Before anything is written, and again with what is put.
+    // The registry must be empty: checked before anything is written, and again with the inserted rows.
     drop(registry.restoring().await?);
     if !crate::identity::is_empty(objects.as_ref()).await? {
         return Err(Error::StoreNotEmpty);
     }
     put_objects(&listed, folder, objects.as_ref(), tell).await?;
-    // A registry without a name is a stranger to it, until the last row is there.
+    // Until the last row is inserted, the registry has no name and does not belong to the store.
     let id = new_id();
     objects.set_identity(id).await?;
     let mut restoring = registry.restoring().await?;
@@ -54,7 +54,7 @@ pub async fn restore(
     Ok(manifest)
 }
 
-/// Each table is there once, in the order in which rows may be put, with the bytes that were written.
+/// Checks that each table exists once, in the order in which rows may be inserted, with the bytes that were written.
 fn check_tables(manifest: &Manifest, folder: &Path) -> Result<(), Error> {
     let names = manifest.tables.iter().map(|table| table.name.as_str());
     if !names.eq(TABLES) {

@@ -1,4 +1,5 @@
-//! The rows of a table as a file: the names of the columns on the first line, then a row on each.
+//! The rows of a table as a file: the names of the columns on the first line, then one row on each
+//! line.
 
 use std::{
     fs::File,
@@ -36,7 +37,7 @@ fn put(written: &mut BackupFile, cells: Vec<Cell>) -> Result<(), Error> {
     written.put(format!("{}\n", Cell::Array(cells)).as_bytes())
 }
 
-/// Puts the rows of a table's file into an empty registry.
+/// Inserts the rows of a table's file into an empty registry.
 pub(super) async fn read(
     restoring: &mut RestoreSession,
     table: &Table,

@@ -1,4 +1,4 @@
-//! Taking a backup.
+//! Takes a backup.
 
 use std::{fs, io, path::Path};
 
@@ -15,13 +15,13 @@ use crate::{
     names::{FilePurpose, kept_for},
 };
 
-/// Snapshots that are taken before it is given up.
+/// Number of snapshots after which the backup is given up.
 const ATTEMPTS: usize = 10;
 
-/// Writes the registry and the store into a folder that is empty or not there yet. A service may use both meanwhile.
+/// Writes the registry and the store into a folder that is empty or does not exist. A service may use both meanwhile.
 ///
 /// # Errors
-/// [`Error::FolderNotEmpty`], or why one of them failed; without a manifest the folder is no backup.
+/// [`Error::FolderNotEmpty`], or the reason why a store failed. A folder without a manifest is not a backup.
 pub async fn take(
     registry: &Place,
     objects: &dyn ObjectStore,
@@ -41,7 +41,7 @@ pub async fn take(
 fn prepare(folder: &Path) -> Result<(), Error> {
     use std::os::unix::fs::DirBuilderExt;
     let mut create = fs::DirBuilder::new();
-    // It holds what the data folder holds.
+    // The backup has the same contents as the data folder.
     let created = create.recursive(true).mode(0o700).create(folder);
     created.map_err(Error::io(folder))?;
     let mut entries = fs::read_dir(folder).map_err(Error::io(folder))?;
@@ -53,7 +53,7 @@ fn prepare(folder: &Path) -> Result<(), Error> {
     }
 }
 
-/// `None` where a model was deleted after the snapshot, and its files before they were copied.
+/// `None` if a model was deleted after the snapshot, and its files before they were copied.
 async fn attempt(
     registry: &Place,
     objects: &dyn ObjectStore,
@@ -104,13 +104,13 @@ async fn attempt(
     }))
 }
 
-/// Whether a blob is named no more.
+/// Whether a missing blob is no longer named.
 async fn is_deleted(registry: &Place, missing: &[Digest]) -> Result<bool, Error> {
     let named = Dump::open(registry).await?.digests().await?;
     Ok(missing.iter().any(|it| named.binary_search(it).is_err()))
 }
 
-/// The blobs that were copied, and those that the store does not have.
+/// The copied blobs, and the blobs that the store does not have.
 async fn copy_blobs(
     objects: &dyn ObjectStore,
     named: &[Digest],
@@ -154,7 +154,7 @@ async fn copy_files(
     loop {
         let page = objects.list(&request).await?;
         for info in page.objects {
-            // Restored, a job begins again.
+            // After a restore a job starts again.
             if matches!(kept_for(&info.path), Some(FilePurpose::Parts { .. })) {
                 continue;
             }
@@ -184,8 +184,8 @@ async fn copy_files(
     }
 }
 
-/// Where a file of the store is kept, and its path where that does not say it: a store of objects may have `a` and `a/b`,
-/// a folder may not.
+/// The place of a file in the folder, and its path if the place does not show it: an object store may have both `a` and
+/// `a/b`, a folder may not.
 fn place_of(path: &ObjectPath, folder: &Path) -> (String, Option<String>) {
     let place = format!("{FILES}/{path}");
     let at = folder.join(&place);
@@ -198,7 +198,7 @@ fn place_of(path: &ObjectPath, folder: &Path) -> (String, Option<String>) {
     (format!("{APART}/{name}"), Some(path))
 }
 
-/// Writes the list, and returns its digest.
+/// Writes the list of objects, and returns its digest.
 fn write_list(folder: &Path, listed: &[Object]) -> Result<Digest, Error> {
     let path = folder.join(OBJECTS);
     let mut written = copy::BackupFile::create(&path)?;

@@ -1,4 +1,4 @@
-//! What a backup has, and what comes of it.
+//! The contents of a backup, and what a restore gives.
 
 use std::{fs, path::Path, sync::Arc};
 
@@ -16,7 +16,7 @@ use crate::{
     support::{Bench, CONFIG, path},
 };
 
-/// Rows of most kinds, files, what jobs keep, and what nothing refers to.
+/// Rows of most kinds, files, what jobs keep, and an unreferenced blob.
 async fn fill(bench: &Bench) -> [Digest; 2] {
     let files = (bench.put("model").await, bench.put(vec![7; 9 << 20]).await);
     bench.register("m", files).await;
@@ -50,7 +50,7 @@ async fn fill(bench: &Bench) -> [Digest; 2] {
     files.into()
 }
 
-/// A backup of the registry of one and the store of the other.
+/// Takes a backup of the registry of one bench and the store of the other.
 async fn write(registry: &Bench, store: &Bench, to: &Path) -> Result<Manifest, Error> {
     backup::take(&registry.place, store.objects.as_ref(), to, &mut quiet).await
 }
@@ -68,7 +68,7 @@ async fn restore(folder: &Path, to: &Bench) -> Result<Manifest, Error> {
     backup::restore(folder, &to.registry, &to.objects, &mut quiet).await
 }
 
-/// Every table with its rows as they are kept, jobs aside, which wait again.
+/// Every table with its stored rows, except jobs, which are put back into the queue.
 async fn rows(bench: &Bench) -> Vec<(String, Vec<String>)> {
     let mut dump = Dump::open(&bench.place).await.expect("a dump");
     let mut all = Vec::new();
@@ -111,7 +111,7 @@ async fn a_backup_is_restored_as_it_was(from: Bench, to: Bench) {
     assert_eq!(files(&to).await, wanted);
     let deep = to.objects.get(&path("a/b/deep")).await.expect("a file");
     assert_eq!(deep, vec![1; 100]);
-    // Jobs wait for whoever claims them.
+    // Jobs wait for a runner.
     let jobs = to.registry.jobs(&JobFilter::default()).await.expect("jobs");
     assert_eq!(jobs.len(), 2);
     assert!(
@@ -120,7 +120,7 @@ async fn a_backup_is_restored_as_it_was(from: Bench, to: Bench) {
     );
     let claimed = to.registry.claim(JobKind::Offline, "other", 10, 1).await;
     assert!(claimed.expect("an answer").is_some());
-    // The pair is one of its own, and nothing that belongs to it is swept.
+    // Registry and store have a new name, and nothing that belongs to them is swept.
     to.storage(CONFIG)
         .meet()
         .await
@@ -130,7 +130,7 @@ async fn a_backup_is_restored_as_it_was(from: Bench, to: Bench) {
     let names = [&from, &to].map(|it| it.registry.identity());
     let [one, other] = names;
     assert_ne!(one.await.expect("a name"), other.await.expect("a name"));
-    // Another time there is something.
+    // The second time they are not empty.
     let refused = restore(folder.path(), &to)
         .await
         .expect_err("it is not empty");
@@ -160,7 +160,7 @@ async fn a_fleet_is_restored_into_a_folder() {
     a_backup_is_restored_as_it_was(from, Bench::bare_folder().await).await;
 }
 
-/// As long as a name in a folder may be.
+/// Longest name in a folder.
 const LONGEST: usize = 255;
 
 #[tokio::test]
@@ -265,7 +265,7 @@ async fn a_backup_is_written_into_an_empty_folder_and_restored_into_empty_stores
     );
 }
 
-/// A store's own folder has nothing that a backup does not know of.
+/// A store's own folder has no prefix that a backup does not know.
 #[tokio::test]
 async fn every_prefix_of_the_store_is_known() {
     let bench = Bench::folder().await;
@@ -287,7 +287,7 @@ async fn every_prefix_of_the_store_is_known() {
     assert_eq!(found, PREFIXES.map(|(prefix, _)| prefix));
 }
 
-/// Models come and go while backups are taken: each is one moment.
+/// Models are registered and deleted while backups are taken: each backup is of one moment.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_backup_of_a_service_that_runs_is_one_moment() {
     let bench = Arc::new(Bench::folder().await);
@@ -316,7 +316,7 @@ async fn a_backup_of_a_service_that_runs_is_one_moment() {
         let taken = write(&bench, &bench, folder.path());
         let manifest = match taken.await {
             Ok(manifest) => manifest,
-            // Said, and not a backup that lacks something.
+            // The backup fails, rather than lacking something.
             Err(Error::Unsteady) => continue,
             Err(error) => panic!("{error}"),
         };

@@ -1,4 +1,4 @@
-//! Blobs that nothing refers to.
+//! Blobs to which nothing refers.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ async fn only_what_nothing_refers_to_goes(bench: Bench) {
     for digest in [&used.0, &used.1, &made] {
         assert!(bench.has(digest).await, "{digest}");
     }
-    // With the model all of its files go.
+    // All files of the model are removed with it.
     bench.registry.cancel(&job.id, 2).await.expect("cancelled");
     let model = job.model.expect("a model");
     let deleted = bench.registry.delete_model(&model, 3).await;

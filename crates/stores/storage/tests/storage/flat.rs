@@ -1,4 +1,4 @@
-//! A store without folders, as one of objects is: a path may be that of a file and the beginning of others.
+//! A store without folders, like an object store: a path may be that of a file and a prefix of others.
 
 use std::{ops::Range, sync::Arc};
 

@@ -10,7 +10,7 @@ use sextant_types::{Code, Digest, StoreId};
 
 use crate::support::{Bench, CONFIG};
 
-/// A model and what nothing refers to: young enough to be swept at once.
+/// A model, and an unreferenced blob that is old enough to be swept at once.
 async fn fill(bench: &Bench) -> [Digest; 3] {
     let model = bench.put("model").await;
     let validation = bench.put("validation").await;
@@ -34,7 +34,7 @@ fn refused(done: Result<impl std::fmt::Debug, Error>) -> String {
     error.to_string()
 }
 
-/// Another registry, new, is put in the place of the one that knows the store.
+/// A new registry replaces the one that belongs to the store.
 async fn a_store_keeps_all_from_a_registry_that_is_not_its_own(bench: Bench, other: Registry) {
     let blobs = fill(&bench).await;
     let own = bench.storage(CONFIG);
@@ -50,11 +50,11 @@ async fn a_store_keeps_all_from_a_registry_that_is_not_its_own(bench: Bench, oth
         assert!(all_there(&bench, &blobs).await);
     }
     assert!(stranger.strangers().is_some());
-    // The registry comes back.
+    // The first registry returns.
     own.check().await.expect("they know each other");
     let freed = own.sweep(Some(Duration::ZERO)).await.expect("swept");
     assert_eq!(freed.blobs.objects, 1);
-    // The other takes the store over, and the first is the stranger.
+    // The other registry adopts the store, and the first one no longer belongs to it.
     stranger.adopt().await.expect("adopted");
     assert_eq!(stranger.strangers(), None);
     refused(own.sweep(Some(Duration::ZERO)).await);
@@ -99,7 +99,7 @@ async fn a_store_that_lost_its_name_gets_it_back_where_the_two_agree() {
     let bench = Bench::folder().await;
     let blobs = fill(&bench).await;
     let named = bench.registry.identity().await.expect("an answer");
-    // The same files, without the name; and a store of somebody else.
+    // The same files without the name, and the store of another registry.
     let folder = tempfile::tempdir().expect("a folder");
     let open = |name: &str| LocalStore::open(folder.path().join(name), None).expect("a store");
     for (objects, content, agrees) in [
@@ -141,7 +141,7 @@ async fn whoever_waits_goes_on_once_it_is_mended() {
     });
     let own = own.expect("it has a name");
     bench.objects.set_identity(own).await.expect("named");
-    // As a registration does that comes meanwhile.
+    // A registration that comes meanwhile calls this.
     storage.check().await.expect("they belong together");
     let waited = tokio::time::timeout(Duration::from_secs(60), waits).await;
     waited.expect("in time").expect("it waited");

@@ -1,4 +1,4 @@
-//! What is kept for jobs, and the rows of what has ended.
+//! What is kept for jobs, and the rows of ended jobs.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ async fn parts_of_ended_jobs_go(bench: Bench) {
     put_parts(&bench, "a/out.jsonl", ended.id.as_str()).await;
     put_parts(&bench, "b", held.id.as_str()).await;
     put_parts(&bench, "c", forgotten).await;
-    // Not what the service keeps, whatever it is called.
+    // These are not files of the service, whatever their names are.
     put_parts(&bench, "elsewhere", ended.id.as_str()).await;
     put_parts(&bench, "mine", "name-of-mine").await;
     let own = format!("a/out.jsonl.parts/{}/mine.txt", ended.id);
@@ -132,7 +132,7 @@ async fn failed_models_are_forgotten_and_others_keep_their_jobs(bench: Bench) {
     let models = registry.models(None).await.expect("an answer").into_iter();
     let models: Vec<_> = models.map(|model| model.id.to_string()).collect();
     assert_eq!(models, ["good", "worse"]);
-    // Registered once more, the model that is ready is not registered again.
+    // The ready model is not registered again.
     let again = bench.register("good", files).await;
     assert!(!again.created);
     assert!(again.job.state.is_final());

@@ -1,4 +1,4 @@
-//! Sweeps without any grace against uploads of the same few contents, at chance moments.
+//! Sweeps without a grace concurrent with uploads of a few contents, at random moments.
 
 use std::{
     ops::Range,
@@ -24,17 +24,17 @@ use tokio::task::JoinSet;
 
 use crate::support::{Bench, CONFIG, new_model, register_job};
 
-/// So few that uploads and sweeps meet all the time.
+/// Few enough that uploads and sweeps often meet.
 const CONTENTS: u64 = 3;
 
-/// Long enough for an upload to be stored, registered and looked at meanwhile.
+/// Long enough for an upload to be stored, registered and checked meanwhile.
 const HESITATION: Duration = Duration::from_millis(40);
 
-/// What became of an upload.
+/// The result of an upload.
 #[derive(Debug, PartialEq, Eq)]
 enum UploadOutcome {
     Registered,
-    /// Its files had gone before it was registered.
+    /// Its files were removed before it was registered.
     ToBeSentAgain,
 }
 
@@ -51,7 +51,7 @@ async fn pause(random: &mut ChaCha8Rng) {
     }
 }
 
-/// As the front end does it: files, rows, a second look.
+/// The same steps as those of the front end: files, rows, a second look.
 async fn send(bench: &Bench, name: &str, random: &mut ChaCha8Rng) -> UploadOutcome {
     let mut files = Vec::new();
     for _ in 0..2 {
@@ -75,7 +75,7 @@ async fn send(bench: &Bench, name: &str, random: &mut ChaCha8Rng) -> UploadOutco
             return UploadOutcome::ToBeSentAgain;
         }
     }
-    // From now on they stay.
+    // From now on they must stay.
     for _ in 0..3 {
         pause(random).await;
         for digest in &files {
@@ -119,7 +119,7 @@ async fn race(bench: Bench, (senders, rounds): (u64, u64), seed: u64) {
             seed,
         ));
     }
-    // As of two processes that both believe to lead.
+    // Like those of two processes that both believe to lead.
     let sweepers = [bench.storage(CONFIG), bench.storage(CONFIG)];
     let mut again = 0;
     let over = Arc::new(AtomicBool::new(false));
@@ -180,7 +180,7 @@ async fn no_blob_that_is_referred_to_is_lost_from_a_bucket() {
     race(Bench::fleet("storage_race").await, (3, 5), 20).await;
 }
 
-/// A store that looks at the age of a blob, waits, and removes it then, as one behind a network.
+/// A store that looks at the age of a blob, waits, and then removes it, like one behind a network.
 struct HesitantStore(Arc<dyn ObjectStore>);
 
 #[async_trait]

@@ -1,4 +1,4 @@
-//! Sweeping from time to time.
+//! Periodic sweeps.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,7 +7,7 @@ use tokio::sync::{oneshot, watch};
 
 use crate::support::{Bench, CONFIG};
 
-/// Only a failing test waits for so long.
+/// Only a failing test waits for this long.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 async fn until_gone(bench: &Bench, digest: &sextant_types::Digest) {

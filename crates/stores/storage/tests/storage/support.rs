@@ -1,4 +1,4 @@
-//! A registry and an artefact store, of one process and of a fleet.
+//! A registry and an artefact store, for one process and for a fleet.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,7 +14,7 @@ use sextant_test_servers::{postgres::Postgres, s3::S3};
 use sextant_types::{ApplicationId, Digest, Metric, ModelId, OfflineSpec, Route, Targets};
 use tempfile::TempDir;
 
-/// Nothing is forgotten, and everything is old enough.
+/// Rows are kept for ever, and every blob is old enough.
 pub const CONFIG: Config = Config {
     every: None,
     grace: Duration::ZERO,
@@ -25,11 +25,11 @@ pub const CONFIG: Config = Config {
     limit_bytes: None,
 };
 
-/// Stores and what lives as long as they.
+/// The stores, and values that must live as long as the stores.
 pub struct Bench {
     pub registry: Registry,
     pub objects: Arc<dyn ObjectStore>,
-    /// Where the registry is.
+    /// The place of the registry.
     pub place: Place,
     _folder: Option<TempDir>,
     _bucket: Option<S3>,
@@ -46,12 +46,12 @@ impl Bench {
         self
     }
 
-    /// A file and a folder as they were before either had a name.
+    /// A file and a folder, neither of which has a name yet.
     pub async fn unnamed_folder() -> Self {
         Self::bare_folder().await.with_application().await
     }
 
-    /// A file and a folder without anything, an application included.
+    /// A file and a folder without any content, also without an application.
     pub async fn bare_folder() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let registry = Registry::open(folder.path().join("registry.sqlite"));
@@ -71,7 +71,7 @@ impl Bench {
         bench.with_application().await.acquainted().await
     }
 
-    /// A database and a bucket without anything.
+    /// A database and a bucket without any content.
     pub async fn bare_fleet(name: &str) -> Self {
         let url = Postgres::shared().database(name);
         let server = S3::start();
@@ -148,7 +148,7 @@ impl Bench {
         claimed.await.expect("an answer").expect("a job")
     }
 
-    /// An offline job that has come to its end.
+    /// An offline job that has ended.
     pub async fn ended_job(&self, output: &str, now_ms: u64) -> Job {
         let job = self.held_job(output, now_ms).await;
         let nothing = serde_json::Value::Null;
@@ -191,7 +191,7 @@ pub fn register_job(name: &str) -> NewJob {
     NewJob::new(JobKind::Register, application(), serde_json::json!({})).for_model(model)
 }
 
-/// What an offline job is asked to do.
+/// The specification of an offline job.
 pub fn spec(input: &str, output: &str) -> serde_json::Value {
     let spec = OfflineSpec {
         route: Route::Application(application()),

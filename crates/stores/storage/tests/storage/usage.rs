@@ -1,4 +1,4 @@
-//! Who uses what.
+//! The usage of the store.
 
 use sextant_storage::{Config, Kind, Usage};
 use sextant_types::time::unix_ms;

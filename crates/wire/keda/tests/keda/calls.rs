@@ -1,4 +1,4 @@
-//! The calls that are answered at once.
+//! Calls with a single answer.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ fn request(object: ScaledObjectRef) -> GetMetricsRequest {
     }
 }
 
-/// What each of the four calls is refused with.
+/// The errors with which the four calls are refused.
 async fn refusals(
     client: &mut ExternalScalerClient<Channel>,
     object: &ScaledObjectRef,
@@ -119,7 +119,8 @@ async fn object_without_a_pool_is_told_what_to_write() {
     assert_eq!(status.code(), Code::InvalidArgument, "{status}");
 }
 
-/// There are as many workers as there are: KEDA would take that for a wish, and end them all at 0.
+/// The number of workers is not decided here: KEDA would take it for a desired number, and end all
+/// workers at 0.
 #[tokio::test]
 async fn pool_for_which_nobody_decides_is_refused() {
     let ground = Ground::with(&[]).await;
@@ -149,7 +150,7 @@ async fn other_metrics_are_not_known() {
     );
 }
 
-/// KEDA brings about what is desired: there is nothing to order and nothing of ours to end.
+/// KEDA scales the workers: the provider orders nothing and has nothing to end.
 #[tokio::test]
 async fn provider_has_no_machines_of_its_own() {
     let pool = sextant_provider::Pool {

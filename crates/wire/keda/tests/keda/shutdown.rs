@@ -1,4 +1,4 @@
-//! The end of the server, and where it cannot begin.
+//! The end of the server, and reasons why it cannot start.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,7 +7,7 @@ use tokio::{net::TcpStream, sync::watch, time::Instant};
 
 use super::support::{Ground, in_time, next, object};
 
-/// A stream that ends without an error is called again after two seconds; after an error later.
+/// KEDA reopens a stream that ends without an error after two seconds, and later after an error.
 #[tokio::test]
 async fn streams_end_without_an_error() {
     let ground = Ground::with(&[("cpu-8", 2)]).await;
@@ -22,7 +22,7 @@ async fn streams_end_without_an_error() {
         .expect_err("nobody listens");
 }
 
-/// A client that holds its connection does not hold the server.
+/// A client that keeps its connection open does not keep the server.
 #[tokio::test]
 async fn open_connections_do_not_delay_the_end_for_long() {
     let ground = Ground::with(&[("cpu-8", 2)]).await;

@@ -22,7 +22,7 @@ async fn changes_come_in_order() {
     }
 }
 
-/// What others want is no news; the change after it is the next message.
+/// A change of other pools is not sent; the next message is that of the change after it.
 #[tokio::test]
 async fn other_pools_are_not_told() {
     let ground = Ground::with(&[("cpu-16", 1), ("cpu-8", 0)]).await;
@@ -30,7 +30,7 @@ async fn other_pools_are_not_told() {
     assert_eq!(next(&mut stream).await, Some(false));
     for other in [0, 4, 2] {
         ground.want(&[("cpu-16", other), ("cpu-8", 0)]);
-        // Answered only after the stream had the same to look at.
+        // This is answered only after the stream could see the same change.
         let mut probe = ground.stream("cpu-16").await;
         assert_eq!(next(&mut probe).await, Some(other > 0));
     }
@@ -53,7 +53,7 @@ async fn slow_client_sees_the_last_state() {
     assert!(messages <= 1000, "{messages}");
 }
 
-/// Nobody leads for a while: the stream waits instead of ending.
+/// No process leads for a while: the stream waits instead of ending.
 #[tokio::test]
 async fn stream_outlasts_its_pool() {
     let ground = Ground::with(&[("cpu-8", 2)]).await;
@@ -82,7 +82,7 @@ async fn many_streams_see_the_same() {
     }
 }
 
-/// What a client leaves behind is gone, also when it does not say that it leaves.
+/// The server drops the state of a client that goes away, even without notice.
 #[tokio::test]
 async fn client_that_goes_away_leaves_nothing() {
     let ground = Ground::with(&[("cpu-8", 0)]).await;
@@ -103,7 +103,7 @@ async fn client_that_goes_away_leaves_nothing() {
     assert_eq!(next(&mut stays).await, Some(true));
 }
 
-/// Nobody will want anything any more: KEDA is to call again, not to wait.
+/// No more changes will come: KEDA must call again instead of waiting.
 #[tokio::test]
 async fn stream_ends_with_its_source() {
     let Ground {

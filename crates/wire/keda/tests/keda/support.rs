@@ -1,4 +1,4 @@
-//! A server on a free port, and what is desired.
+//! A server on a free port, and the desired numbers.
 
 use std::{future::Future, sync::Arc, time::Duration};
 
@@ -15,10 +15,10 @@ use tonic::{
     transport::{Channel, Endpoint},
 };
 
-/// Longest wait for anything.
+/// Longest wait for a state.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
-/// A server that runs.
+/// A running server.
 pub(crate) struct Ground {
     pub(crate) desired: watch::Sender<Arc<Vec<Pool>>>,
     pub(crate) endpoint: String,
@@ -64,7 +64,7 @@ impl Ground {
     }
 }
 
-/// Pools for which somebody decides.
+/// Pools with decided numbers of workers.
 pub(crate) fn pools(desired: &[(&str, u32)]) -> Arc<Vec<Pool>> {
     let pool = |(name, desired): &(&str, u32)| Pool {
         device_type: DeviceTypeName::new(*name).expect("a name"),
@@ -94,7 +94,7 @@ pub(crate) async fn in_time<T>(what: impl Future<Output = T>) -> T {
     timeout(DEADLINE, what).await.expect("in time")
 }
 
-/// The next answer of a stream; `None` when it has ended without an error.
+/// The next answer of a stream; `None` if it has ended without an error.
 pub(crate) async fn next(stream: &mut Streaming<IsActiveResponse>) -> Option<bool> {
     let answer = in_time(stream.message()).await.expect("no error");
     answer.map(|answer| answer.result)

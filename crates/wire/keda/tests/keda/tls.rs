@@ -9,7 +9,7 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Identity};
 
 use super::support::{Ground, object};
 
-/// An authority, and the files of a server and of a caller that it vouches for.
+/// An authority, and the files of a server and of a caller with its certificates.
 struct Files {
     folder: TempDir,
 }
@@ -66,7 +66,7 @@ fn write(folder: &Path, name: &str, text: &str) {
     std::fs::write(folder.join(name), text).expect("written");
 }
 
-/// Whether a call comes through.
+/// Whether a call is answered.
 async fn is_answered(ground: &Ground, caller: ClientTlsConfig) -> bool {
     let endpoint = Channel::from_shared(format!("https://{}", ground.endpoint));
     let endpoint = endpoint.expect("an address").tls_config(caller);

@@ -1,4 +1,4 @@
-//! What a front end needs of a transport.
+//! What a front end requires of a transport.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ pub type DispatcherLink = Arc<dyn Link<ToDispatcher, FromDispatcher>>;
 /// A front end's end of its link to a worker's mailbox.
 pub type MailboxLink = Arc<dyn Link<ToMailbox, FromMailbox>>;
 
-/// A link that could not be opened: why.
+/// Why a link could not be opened.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Unreachable(pub String);
@@ -29,7 +29,7 @@ pub trait Connector: Send + Sync {
     /// Opens a link to the dispatcher at `endpoint`, `host:port`.
     async fn connect_dispatcher(&self, endpoint: &str) -> Result<DispatcherLink, Unreachable>;
 
-    /// Opens a link to the mailbox of `worker`, which is at `endpoint`, `host:port`.
+    /// Opens a link to the mailbox of `worker` at `endpoint`, `host:port`.
     async fn connect_mailbox(
         &self,
         worker: &WorkerId,

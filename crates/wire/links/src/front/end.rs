@@ -1,4 +1,4 @@
-//! The dispatcher as a process without one sees it.
+//! A dispatcher in another process, as a front end sees it.
 
 use std::{
     collections::hash_map::RandomState,
@@ -40,27 +40,28 @@ mod state;
 /// How a front end keeps its links and its queries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FrontOptions {
-    /// A query without a latency target is answered or refused within this time; one with a target
-    /// within as long again behind it.
+    /// A query without a latency target is answered or refused within this time. A query with a target is answered or
+    /// refused within this time after its target.
     pub longest: Duration,
-    /// A query waits so long for a dispatcher that leads, and no longer than its latency target.
+    /// Longest time for which a query waits for a leading dispatcher. It does not wait longer than its latency target.
     pub leader_wait: Duration,
-    /// While no dispatcher leads, queries beyond so many are refused at once.
+    /// While no dispatcher leads, queries beyond this number are refused at once.
     pub max_waiting: usize,
-    /// The inputs and outputs of a query travel through the dispatcher while neither take more bytes.
+    /// The inputs and outputs of a query travel through the dispatcher if neither take more bytes than this.
     pub inline_bytes: u64,
-    /// Most bytes of the answers that are kept, of all applications together, to queries whose inputs stay here.
+    /// Largest number of bytes of cached answers, of all applications together, to queries whose inputs stay in this
+    /// process.
     pub max_cache_bytes: u64,
-    /// A query whose placement was lost together with those who would place it again is asked again
-    /// so often.
+    /// How often a query is asked again if its placement was lost, together with the dispatcher that would place it
+    /// again.
     pub most_askings: u32,
-    /// What a metadata store lacks that came back empty is kept so long.
+    /// Time for which the front end keeps what a metadata store lacks after it restarted empty.
     pub grace: Duration,
     /// Time between two signs of life on the link to the dispatcher.
     pub beat: Duration,
-    /// Who says nothing for so long, while this process listens, is lost.
+    /// A peer that is silent for this long, while this process listens, is lost.
     pub silence: Duration,
-    /// The least and the greatest pause between two attempts to open a link.
+    /// The shortest and the longest pause between two attempts to open a link.
     pub back_off: (Duration, Duration),
 }
 
@@ -81,7 +82,7 @@ impl Default for FrontOptions {
     }
 }
 
-/// Answers queries by way of a dispatcher and workers elsewhere. [`run`](Self::run) must be running.
+/// Answers queries through a dispatcher and workers in other processes. [`run`](Self::run) must be running.
 pub struct FrontEnd {
     options: FrontOptions,
     clock: Clock,
@@ -94,7 +95,7 @@ pub struct FrontEnd {
 }
 
 impl FrontEnd {
-    /// A front end without links yet.
+    /// A front end without links.
     pub fn new(options: FrontOptions, clock: Clock) -> Arc<Self> {
         let holder = random();
         Arc::new(Self {
@@ -109,8 +110,8 @@ impl FrontEnd {
         })
     }
 
-    /// Follows the metadata: keeps a link to the dispatcher that leads and one to the mailbox of
-    /// every worker that has an endpoint, until `shutdown`. Then everything is answered.
+    /// Follows the metadata store: keeps a link to the leading dispatcher and one to the mailbox of every worker that
+    /// has an endpoint, until `shutdown`. Then all queries are answered.
     pub async fn run(
         self: Arc<Self>,
         connector: Arc<dyn Connector>,
@@ -125,12 +126,12 @@ impl FrontEnd {
         settled.into_iter().for_each(entry::Settlement::give);
     }
 
-    /// The dispatcher that takes this front end's queries now; `None`: they wait.
+    /// The dispatcher that now takes this front end's queries; `None`: they wait.
     pub fn leader(&self) -> Option<Leader> {
         self.state().leader().cloned()
     }
 
-    /// Queries that have no answer yet.
+    /// Number of queries without an answer.
     pub fn waiting(&self) -> usize {
         self.state().waiting()
     }
@@ -139,8 +140,8 @@ impl FrontEnd {
         self.catalog.load().find(route).map(Arc::clone)
     }
 
-    /// What is kept of answers to inputs that stay here, and the query's seat where it is the first of equal ones; nothing
-    /// where its application keeps none.
+    /// The cached answers to inputs that stay in this process, and the query's seat if it is the first of equal
+    /// queries; neither if its application caches no answers.
     async fn look_up(&self, asked: &Variant, query: &Query) -> (Option<Lookup>, Option<Seat<'_>>) {
         let Some(cache) = self.caches.of(&asked.application) else {
             return (None, None);
@@ -162,7 +163,7 @@ impl FrontEnd {
         }
     }
 
-    /// Keeps what a worker has answered, or holds it against what was kept.
+    /// Caches a worker's answer, or compares it with the cached one.
     fn learn(&self, lookup: &Lookup, ran: &QueryOutcome) {
         let QueryOutcome::There {
             assignment,
@@ -174,13 +175,13 @@ impl FrontEnd {
         };
         let catalog = self.catalog.load();
         let variant = catalog.variant(&assignment.variant);
-        // One that was replaced meanwhile is another.
+        // A variant that was replaced meanwhile is a different one.
         if let Some(variant) = variant.filter(|it| Some(it.artefact) == assignment.file) {
             lookup.learn(variant, &outputs.outputs);
         }
     }
 
-    /// The answer that is here.
+    /// The answer from the cache.
     fn compose_kept(
         &self,
         (here, lookup): (CacheHit, Option<&Lookup>),
@@ -205,14 +206,14 @@ impl FrontEnd {
         })
     }
 
-    /// Outputs with the names that the variant's signature gives them.
+    /// Outputs with the names in the variant's signature.
     fn named(
         &self,
         (asked, variant): (&Variant, &VariantId),
         outputs: Vec<Tensor>,
     ) -> Vec<NamedTensor> {
         let catalog = self.catalog.load();
-        // One that was retired meanwhile had the same outputs as the others.
+        // If the variant was retired meanwhile, it had the same outputs as the others.
         let signature = catalog
             .variant(variant)
             .map_or(&asked.signature, |variant| &variant.signature);
@@ -269,7 +270,7 @@ impl FrontEnd {
         })
     }
 
-    /// Whether inputs and outputs are so small that they travel through the dispatcher.
+    /// Whether inputs and outputs are small enough to travel through the dispatcher.
     fn is_inline(&self, signature: &Signature, inputs: &[NamedTensor], rows: u32) -> bool {
         let most = self.options.inline_bytes;
         let given = inputs.iter().map(|input| input.tensor.byte_len() as u64);
@@ -344,7 +345,7 @@ impl Dispatch for FrontEnd {
     }
 }
 
-/// Gives a query up when the one who waits for it goes away.
+/// Gives a query up when its caller drops the call.
 struct WaitGuard<'a> {
     front: &'a FrontEnd,
     query: u64,
@@ -359,7 +360,7 @@ impl Drop for WaitGuard<'_> {
     }
 }
 
-/// A number that nobody foresees: hashers are keyed at random.
+/// An unpredictable number: hashers have random keys.
 fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }

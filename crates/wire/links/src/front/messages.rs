@@ -1,4 +1,4 @@
-//! What a front end and the dispatcher say to each other over a link.
+//! The messages between a front end and the dispatcher on a link.
 //!
 //! Times (`_ns`) are on the sender's clock; see [`crate::link::Clock`].
 
@@ -14,46 +14,47 @@ use crate::link::Stamp;
 pub struct ToDispatcher {
     /// When it was sent.
     pub stamp: Stamp,
-    /// What it says.
+    /// The content.
     pub body: FrontRequest,
 }
 
-/// What a front end says to the dispatcher.
+/// The content of a message to the dispatcher.
 #[derive(Debug, Clone, PartialEq)]
 pub enum FrontRequest {
     /// A sign of life; answered by [`FrontReport::Beat`].
     Beat,
-    /// A query. One whose inputs the front end keeps is answered by any number of
-    /// [`FrontReport::Assign`] and one [`FrontReport::Done`] or by [`FrontReport::Has`], one with its inputs by
-    /// [`FrontReport::Answered`], either by [`FrontReport::Declined`] where nobody leads.
+    /// A query. If the front end keeps the inputs, it is answered by any number of [`FrontReport::Assign`] and one
+    /// [`FrontReport::Done`], or by [`FrontReport::Has`]. If it is sent with its inputs, it is answered by
+    /// [`FrontReport::Answered`]. Either is answered by [`FrontReport::Declined`] if the dispatcher does not lead.
     Ask(Box<QueryMessage>),
-    /// Nobody waits for the query any more.
+    /// The caller of the query has gone.
     GiveUp {
         /// The query's number.
         query: u64,
     },
 }
 
-/// [`Ask`](sextant_rpc::Ask) or [`Query`](sextant_rpc::Query) on its way.
+/// [`Ask`](sextant_rpc::Ask) or [`Query`](sextant_rpc::Query) as a message.
 #[derive(Debug, Clone, PartialEq)]
 pub struct QueryMessage {
     /// Names the inputs.
     pub ticket: Ticket,
-    /// Whom it addresses.
+    /// What it asks.
     pub route: Route,
-    /// What it brings.
+    /// Its inputs.
     pub inputs: QueryInputs,
-    /// What is asked for.
+    /// Its targets.
     pub targets: Targets,
-    /// Whether the closest variant is better than a refusal.
+    /// Whether the closest variant answers instead of a refusal.
     pub best_effort: bool,
-    /// Whether the explanation is wanted.
+    /// Whether the client asks for the explanation.
     pub explain: bool,
-    /// What decides which version answers while a canary is tried: queries of one number get one version. `None`: chance.
+    /// Decides which version answers while a canary is tried: queries with the same number get the same version.
+    /// `None`: a random one.
     pub sticky: Option<u64>,
-    /// The number in the token of its answer, where its application takes feedback.
+    /// The number in the token of its answer, if its application accepts feedback.
     pub serial: Option<u64>,
-    /// What the front end could answer it with itself.
+    /// Composite variants with which the front end could answer it itself.
     pub composites: Vec<Composite>,
     /// Whether an offline job asks it.
     pub offline: bool,
@@ -66,17 +67,17 @@ pub struct QueryMessage {
 /// Whether the inputs of a query travel with it.
 #[derive(Debug, Clone, PartialEq)]
 pub enum QueryInputs {
-    /// The front end keeps them for the worker that it will be told.
+    /// The front end keeps them for the worker that the dispatcher will name.
     Kept {
-        /// Rows that they have.
+        /// Number of rows.
         rows: u32,
         /// Sizes of their dynamic dimensions.
         dims: Vec<u64>,
-        /// Variants whose answers to them the front end has kept.
+        /// Variants whose answers to them the front end has cached.
         kept: Vec<KeptAnswer>,
     },
-    /// These, in the signature's order; the answer comes back through the dispatcher. Or why they cannot
-    /// be read.
+    /// These inputs, in the signature's order, or why they cannot be read. The answer comes back through the
+    /// dispatcher.
     Here(Result<Vec<NamedTensor>, String>),
 }
 
@@ -85,41 +86,41 @@ pub enum QueryInputs {
 pub struct FromDispatcher {
     /// When it was sent.
     pub stamp: Stamp,
-    /// What it says.
+    /// The content.
     pub body: FrontReport,
 }
 
-/// What the dispatcher says to a front end.
+/// The content of a message to a front end.
 #[derive(Debug, Clone, PartialEq)]
 pub enum FrontReport {
-    /// A sign of life, with what a front end is asked about the dispatcher.
+    /// A sign of life, with figures about the dispatcher that front ends need.
     Beat {
         /// Share of the workers' device time that was busy over the last second, 0 to 1.
         utilization: f64,
-        /// Whether this dispatcher leads. One that does not takes no query.
+        /// Whether this dispatcher leads. If it does not, it takes no query.
         leads: bool,
     },
-    /// The inputs are to be sent to a worker.
+    /// The inputs must be sent to a worker.
     Assign(Box<Assignment>),
-    /// The variant that was chosen for a query is one whose answer the front end has kept: no worker has it. The last
-    /// word on the query, in place of [`FrontReport::Done`].
+    /// The front end has cached the answer of the variant that was chosen for a query: no worker runs it. This is the
+    /// last message about the query, in place of [`FrontReport::Done`].
     Has(Box<CacheHit>),
-    /// A query whose inputs the front end keeps is settled: a worker has run it, or why it was refused.
+    /// A query whose inputs the front end keeps has ended: a worker has run it, or it was refused.
     Done {
         /// The query's number.
         query: u64,
-        /// Nothing, or why it was refused.
+        /// Nothing, or why the query was refused.
         outcome: Result<(), QueryError>,
     },
-    /// What became of a query that came with its inputs.
+    /// The result of a query that was sent with its inputs.
     Answered {
         /// The query's number.
         query: u64,
-        /// Its answer, timed on the dispatcher's clock, or why it was refused.
+        /// Its answer, with times on the dispatcher's clock, or why it was refused.
         outcome: Result<Box<Answer>, QueryError>,
     },
-    /// The query was not answered because this dispatcher does not lead, or no longer: it is to be
-    /// asked at the one that does.
+    /// The query was not answered because this dispatcher does not lead, or no longer. The front end must ask the
+    /// leader.
     Declined {
         /// The query's number.
         query: u64,

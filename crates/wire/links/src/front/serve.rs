@@ -1,7 +1,7 @@
 //! The dispatcher's half of a link to a front end.
 //!
-//! The queries of one front end are polled by the task that receives its messages: a query goes
-//! into the scheduler without another task in between.
+//! The task that receives the messages of a front end also polls its queries: a query enters the scheduler without
+//! another task in between.
 
 use std::{
     collections::HashMap, future::Future, panic::AssertUnwindSafe, sync::Arc, time::Instant,
@@ -20,33 +20,32 @@ use sextant_types::Code;
 use super::{FromDispatcher, FrontReport, FrontRequest, QueryInputs, QueryMessage, ToDispatcher};
 use crate::link::{Broken, Clock, Link, Peer};
 
-/// Whom front ends are served with.
+/// What serves front ends.
 #[derive(Clone)]
 pub struct DispatcherHalf {
     /// Places their queries.
     pub dispatcher: DispatcherClient,
-    /// Whether the dispatcher leads now. While it does not, queries are declined.
+    /// Whether the dispatcher leads now. If it does not, queries are declined.
     pub leads: Arc<dyn Fn() -> bool + Send + Sync>,
-    /// The clock here.
+    /// The local clock.
     pub clock: Clock,
 }
 
 type ServerLink = Arc<dyn Link<FromDispatcher, ToDispatcher>>;
 
-/// What reports need.
+/// What is needed to send reports.
 struct Reporter {
     link: ServerLink,
     peer: Mutex<Peer>,
 }
 
-/// A query under way: its number and what is to be said of it, nothing if it was given up.
+/// A running query: its number and the report about it; `None` if it was given up.
 type InFlightQuery = BoxFuture<'static, Option<(u64, FrontReport)>>;
 
-/// Serves the front end at the other end of `link`, until `shutdown`. Queries that are under
-/// way when it ends are given up.
+/// Serves the front end at the other end of `link`, until `shutdown`. Queries that still run then are given up.
 ///
 /// # Errors
-/// When the link breaks.
+/// If the link breaks.
 pub async fn serve(
     half: DispatcherHalf,
     link: ServerLink,
@@ -79,7 +78,7 @@ struct Serving {
     half: DispatcherHalf,
     reporter: Arc<Reporter>,
     queries: FuturesUnordered<InFlightQuery>,
-    /// By the query's number.
+    /// By the number of the query.
     handles: HashMap<u64, AbortHandle>,
 }
 
@@ -116,7 +115,7 @@ impl Serving {
         let report = async move { (query, reporter.report(dispatcher, ask).await) };
         let report = Abortable::new(report, registration);
         self.queries.push(report.map(Result::ok).boxed());
-        // The same number again is the same query, asked again: what was begun for it is void.
+        // The same number again is the same query, asked again: the earlier asking is void.
         if let Some(earlier) = self.handles.insert(query, handle) {
             earlier.abort();
         }
@@ -134,7 +133,7 @@ impl Serving {
                 ..
             }
         );
-        // What a dispatcher refuses when it leads no more says nothing of the query.
+        // A refusal by a dispatcher that does not lead any more says nothing about the query.
         if is_refusal && !(self.half.leads)() {
             return self.reporter.send(FrontReport::Declined { query });
         }
@@ -150,13 +149,13 @@ fn panicked() -> QueryError {
 
 impl Reporter {
     fn send(&self, body: FrontReport) -> Result<(), Broken> {
-        // Under the lock, so that stamps are sent in the order of their times.
+        // The lock is held while sending, so that stamps are sent in the order of their times.
         let peer = self.peer();
         let stamp = peer.stamp();
         self.link.send(FromDispatcher { stamp, body })
     }
 
-    /// Has a query answered, or placed if the front end keeps its inputs. One that panics harms no other.
+    /// Answers a query, or places it if the front end keeps its inputs. A query that panics does not affect others.
     async fn report(
         self: Arc<Self>,
         dispatcher: DispatcherClient,
@@ -219,11 +218,11 @@ impl Reporter {
         }
     }
 
-    /// When a query arrived, on the clock here.
+    /// When a query arrived, on the local clock.
     fn arrived(&self, arrived_ns: u64) -> Instant {
         let peer = self.peer();
         let now = peer.clock().now();
-        // Before the clocks are compared the best guess is that it arrived just now.
+        // Before the clocks are compared the best guess is that it has just arrived.
         match peer.is_known() {
             true => peer.instant(arrived_ns).min(now),
             false => now,
@@ -238,18 +237,18 @@ impl Reporter {
 /// The holder of one query.
 struct QueryHolder {
     reporter: Arc<Reporter>,
-    /// What it was told of an answer that it has kept.
+    /// The hit that was reported, if the chosen variant's answer is cached.
     has: Mutex<Option<CacheHit>>,
 }
 
 impl Holder for QueryHolder {
-    /// Over a broken link nobody is told: the worker's batch goes without the inputs.
+    /// If the link is broken, the front end is not told: the worker's batch runs without the inputs.
     fn assign(&self, assignment: Assignment) {
         let report = FrontReport::Assign(Box::new(assignment));
         let _ = self.reporter.send(report);
     }
 
-    /// Told as the query ends.
+    /// The front end is told when the query ends.
     fn has(&self, kept: CacheHit) {
         *self.has.lock() = Some(kept);
     }

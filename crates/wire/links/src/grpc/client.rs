@@ -1,4 +1,4 @@
-//! The end that calls.
+//! The calling end.
 
 use std::{sync::Arc, time::Duration};
 
@@ -29,21 +29,21 @@ use crate::{
     link::{FromWorker, Link, ToWorker},
 };
 
-/// How others are reached.
+/// How other processes are reached.
 #[derive(Debug, Clone)]
 pub struct ConnectorConfig {
-    /// What this process says about itself.
+    /// What this process states about itself.
     pub hello: Hello,
-    /// Encryption, if there is to be any.
+    /// Encryption; `None` for none.
     pub tls: Option<MutualTls>,
-    /// Sizes.
+    /// The size limits.
     pub limits: Limits,
-    /// An attempt that takes longer has failed.
+    /// Time after which an attempt has failed.
     pub patience: Duration,
 }
 
-/// Opens links to other processes, each over a connection of its own: large tensors on one hold up
-/// nobody on another.
+/// Opens links to other processes, each over a connection of its own, so that large tensors on one
+/// link do not delay another.
 pub struct GrpcConnector {
     hello: Hello,
     tls: Option<Tls>,
@@ -55,7 +55,7 @@ pub struct GrpcConnector {
 pub type WorkerLink = Arc<dyn Link<ToWorker, FromWorker>>;
 
 impl ConnectorConfig {
-    /// Without encryption, with the default sizes and 1 s of patience.
+    /// Without encryption, with the default limits and 1 s of patience.
     pub fn new(hello: Hello) -> Self {
         Self {
             hello,
@@ -70,7 +70,7 @@ impl GrpcConnector {
     /// Reads the certificates.
     ///
     /// # Errors
-    /// When they cannot be read.
+    /// If they cannot be read.
     pub fn new(config: ConnectorConfig) -> Result<Self, Error> {
         Ok(Self {
             tls: config.tls.map(MutualTls::calling).transpose()?,
@@ -80,10 +80,10 @@ impl GrpcConnector {
         })
     }
 
-    /// Opens a link to `worker`, which is at `endpoint`, `host:port`.
+    /// Opens a link to `worker` at `endpoint`, `host:port`.
     ///
     /// # Errors
-    /// When nobody answers there in time, or does not want to.
+    /// If no process answers there in time, or if it refuses.
     pub async fn connect_worker(
         &self,
         worker: &WorkerId,
@@ -100,7 +100,7 @@ impl GrpcConnector {
         Ok(Arc::new(link.await?))
     }
 
-    /// Connects and calls; the link is open when the other end has let this one in.
+    /// Connects and calls. The link is open when the other end has accepted this one.
     async fn open<Out: Wire, In: Wire>(
         &self,
         endpoint: &str,

@@ -1,41 +1,41 @@
-//! What can go wrong.
+//! Errors of connections between processes.
 
 use std::path::PathBuf;
 
 /// Why a process cannot be reached, or cannot be made reachable.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Nobody answers there, or not in time.
+    /// No process answers there, or not in time.
     #[error("`{endpoint}` cannot be reached: {reason}")]
     Unreachable {
         /// `host:port`.
         endpoint: String,
-        /// What the attempt ended with.
+        /// The error of the attempt.
         reason: String,
     },
-    /// The process there does not want to talk to this one.
+    /// The process there refuses this one.
     #[error("`{endpoint}` refuses: {reason}")]
     Refused {
         /// `host:port`.
         endpoint: String,
-        /// What it says.
+        /// Its reason.
         reason: String,
     },
     /// Not `host:port`.
     #[error("`{0}` is not an address: write `host:port`")]
     Endpoint(String),
-    /// A name that cannot go over the wire.
+    /// A name that cannot be sent.
     #[error("fleet name `{0}` has characters other than printable ASCII")]
     Fleet(String),
-    /// The address is taken or not one of this machine's.
+    /// The address is in use, or does not belong to this machine.
     #[error("cannot listen on `{address}`: {reason}")]
     Listen {
         /// The address.
         address: std::net::SocketAddr,
-        /// What the system says.
+        /// The system's error.
         reason: String,
     },
-    /// Others cannot be told where this process is.
+    /// The address of this process that others can use is not known.
     #[error("nobody can be told how to reach this machine: set `fleet.advertise` to `host:port`")]
     Advertise,
     /// A certificate or key cannot be read.
@@ -43,7 +43,7 @@ pub enum Error {
     File {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The reason.
         reason: String,
     },
     /// The certificates or the key are not usable.
@@ -54,7 +54,7 @@ pub enum Error {
     Serve(String),
 }
 
-/// An error with all that caused it: the outermost says little.
+/// The text of an error with all its causes: the outermost error says little.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

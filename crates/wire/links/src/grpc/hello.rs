@@ -1,4 +1,4 @@
-//! Who calls, and under which leadership.
+//! The caller of a link, and its leadership.
 
 use std::{
     fmt,
@@ -28,10 +28,11 @@ use crate::{
     link::ToWorker,
 };
 
-/// Versions of the messages that a process understands. Two processes talk to each other where they have one in common.
+/// The versions of the messages that a process understands. Two processes can talk to each other if they have a version
+/// in common.
 ///
-/// A new version only adds to the one before: fields, and messages that answer a field which a process of the version before
-/// does not send. So a fleet is upgraded process by process.
+/// A new version only adds to the previous one: fields, and messages that answer a field which a process of the
+/// previous version does not send. So a fleet is upgraded process by process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Protocol {
     /// The oldest one.
@@ -40,31 +41,32 @@ pub struct Protocol {
     pub newest: u32,
 }
 
-/// The oldest version that the caller understands. Processes of version 3 know no other header, and no other version.
+/// The header with the oldest version that the caller understands. Processes of version 3 know no other header, and no
+/// other version.
 const PROTOCOL_HEADER: &str = "sextant-protocol";
-/// The newest one; without it the oldest is the only one.
+/// The header with the newest version. Without it the oldest version is the only one.
 const NEWEST_HEADER: &str = "sextant-protocol-newest";
 const FLEET_HEADER: &str = "sextant-fleet";
 const CALLER_HEADER: &str = "sextant-caller";
 const TOKEN_HEADER: &str = "sextant-token";
 const WORKER_HEADER: &str = "sextant-worker";
 
-/// Longest time that the store may take to say who leads.
+/// Longest time that the store may take to name the leader.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// For this long a token that was refused is refused again without a question.
+/// Time for which a refused token is refused again without asking the store.
 const REMEMBERED: Duration = Duration::from_millis(100);
 
-/// The role that calls.
+/// The role of the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Caller {
-    /// Sends batches, loads and unloads; leads, or stands by.
+    /// Sends batches, loads and unloads. It leads or stands by.
     Dispatcher,
-    /// Sends queries and inputs, and asks workers for statistics; gives no orders.
+    /// Sends queries and inputs, and asks workers for statistics. It gives no orders.
     FrontEnd,
 }
 
-/// What a caller says about itself when a link opens.
+/// What a caller states about itself when a link opens.
 #[derive(Debug, Clone)]
 pub struct Hello {
     /// The versions of the messages that it understands.
@@ -77,18 +79,18 @@ pub struct Hello {
     pub fence: Fence,
 }
 
-/// The fencing token under which a role acts now; none while it does not lead. Every frame to a
-/// worker carries it: workers take orders only with the greatest token that they have seen.
+/// The fencing token under which a role now acts; none while it does not lead. Every frame to a worker carries it:
+/// workers take orders only with the greatest token that they have seen.
 #[derive(Debug, Clone, Default)]
 pub struct Fence(Option<watch::Receiver<Option<u64>>>);
 
-/// Who gives orders to the workers of a process. What a caller says of its token is not believed: the store
-/// is asked, once for each token.
+/// Decides who may give orders to the workers of a process. A caller's token is not trusted: the store is asked, once
+/// for each token.
 pub(crate) struct Tokens {
     metadata: Arc<dyn MetadataStore>,
-    /// The token that the store named last.
+    /// The last token that the store named.
     known: AtomicU64,
-    /// One question at a time; what was refused last.
+    /// Lets one caller at a time ask the store; holds the last refusal.
     asking: Mutex<Option<Refusal>>,
 }
 
@@ -98,13 +100,13 @@ struct Refusal {
     reason: String,
 }
 
-/// What the frames of a caller must satisfy before their messages are taken.
+/// What the frames of a caller must satisfy before their messages are accepted.
 pub(crate) struct Orders {
     pub(crate) roles: Roles,
     pub(crate) caller: Caller,
 }
 
-/// What an opening says.
+/// The contents of an opening.
 pub(crate) struct Opening {
     pub(crate) caller: Caller,
     pub(crate) token: u64,
@@ -114,19 +116,19 @@ pub(crate) struct Opening {
 // === impl Protocol ===
 
 impl Protocol {
-    /// What this release understands: its own version and the one before.
+    /// The versions that this release understands: its own and the previous one.
     pub const OWN: Self = Self {
         oldest: 3,
         newest: 4,
     };
 
-    /// What the release before understands.
+    /// The versions that the previous release understands.
     pub const BEFORE: Self = Self {
         oldest: 3,
         newest: 3,
     };
 
-    /// What a process understands that is to speak at most a version; `None` where this release has it not.
+    /// The versions of a process that must speak at most a version; `None` if this release does not have it.
     pub fn up_to(newest: u32) -> Option<Self> {
         let is_known = (Self::OWN.oldest..=Self::OWN.newest).contains(&newest);
         is_known.then_some(Self {
@@ -172,7 +174,7 @@ impl fmt::Display for Protocol {
 impl Caller {
     pub(crate) const ALL: [Self; 2] = [Self::Dispatcher, Self::FrontEnd];
 
-    /// The name in the certificate of a process that has the role and whose certificate names roles.
+    /// The name of the role in the certificate of a process, if certificates name roles.
     pub(crate) fn certificate_name(self) -> &'static str {
         match self {
             Self::Dispatcher => "dispatcher.sextant",
@@ -198,18 +200,17 @@ impl fmt::Display for Caller {
 // === impl Fence ===
 
 impl Fence {
-    /// For a role that never leads.
+    /// The fence of a role that never leads.
     pub fn none() -> Self {
         Self(None)
     }
 
-    /// Follows a leadership: its token while it lasts. The token must be published before the first
-    /// order is given under it.
+    /// Follows a leadership: has its token while it lasts. The token must be published before the first order under it.
     pub fn following(token: watch::Receiver<Option<u64>>) -> Self {
         Self(Some(token))
     }
 
-    /// The token now; 0 for none.
+    /// The present token; 0 for none.
     pub(crate) fn token(&self) -> u64 {
         let token = self.0.as_ref();
         token.and_then(|it| *it.borrow()).unwrap_or_default()
@@ -219,7 +220,7 @@ impl Fence {
 // === impl Hello ===
 
 impl Hello {
-    /// Writes it into the opening headers of a call, for a worker where one is meant.
+    /// Writes it into the opening headers of a call, with the worker's name if there is one.
     pub(crate) fn write(
         &self,
         headers: &mut MetadataMap,
@@ -234,7 +235,7 @@ impl Hello {
             AsciiMetadataValue::from_static(self.caller.name()),
         );
         headers.insert(TOKEN_HEADER, self.fence.token().into());
-        // A worker's name has only characters that a header may have.
+        // All characters of a worker's name are permitted in a header.
         if let Some(name) = worker.and_then(|it| AsciiMetadataValue::try_from(it.as_str()).ok()) {
             headers.insert(WORKER_HEADER, name);
         }
@@ -283,15 +284,15 @@ impl Tokens {
         }
     }
 
-    /// Whether `caller` may act under `token`; 0 stands by and is let in. Only the store makes a token
-    /// known, so nobody shuts the leader out by naming a greater one, and a store whose clock was in the
-    /// future for a while shuts nobody out for ever.
+    /// Whether `caller` may act under `token`. A caller with token 0 stands by and is accepted. Only the store makes a
+    /// token known. So nobody can lock out the leader by naming a greater token, and a store whose clock was
+    /// temporarily in the future locks out nobody for ever.
     pub(crate) async fn admit(&self, caller: Caller, token: u64) -> Result<(), String> {
         if self.is_known(caller, token) {
             return Ok(());
         }
         let mut refused = self.asking.lock().await;
-        // Another question may have answered this one.
+        // Another caller's question may have answered this one.
         if self.is_known(caller, token) {
             return Ok(());
         }
@@ -338,7 +339,7 @@ impl Tokens {
 
 #[async_trait]
 impl Gate<ToWorker> for Orders {
-    /// Orders need a leadership.
+    /// Orders require a leadership.
     fn check(&self, frame: &WorkRequests) -> Option<Result<(), String>> {
         let caller = self.caller;
         let leads = frame.token != 0 && caller != Caller::FrontEnd;
@@ -354,7 +355,7 @@ impl Gate<ToWorker> for Orders {
     }
 }
 
-/// Whether a request changes or occupies the worker. Questions may be asked by anyone.
+/// Whether a request changes or occupies the worker. Any caller may ask for information.
 fn is_order(request: &WorkRequest) -> bool {
     let body = request.body.as_ref();
     body.is_some_and(|it| {

@@ -1,10 +1,10 @@
-//! What waits to be sent.
+//! The queue of messages to send.
 //!
-//! Whoever sends puts a message into a queue and goes on. The transport comes for frames: each takes
-//! all that waits, so that under load many messages share one frame and one call of the system, and
-//! without load a message goes at once: only right behind another frame the sender lets whoever is
-//! ready to run go first, as that may have something to send too. The queue is bounded in messages and bytes. Over the bound the
-//! link breaks: a peer that far behind is of no use, and whoever waits for it is told so.
+//! A sender puts a message into the queue and goes on. The transport takes frames out of it. Each frame takes all
+//! waiting messages, so under load many messages share one frame and one system call. Without load a message is sent at
+//! once. Only directly after another frame, the sender first lets other ready tasks run, because they may have messages
+//! to send too. The queue is bounded in messages and bytes. Beyond the bound the link breaks: a peer that is so far
+//! behind is of no use, and its callers are told.
 
 use std::{
     collections::VecDeque,
@@ -26,10 +26,10 @@ use crate::{
     link::Broken,
 };
 
-/// Messages are added to a frame up to this size, bytes; one that is larger goes alone.
+/// Messages are added to a frame up to this size, bytes. A larger message is sent alone.
 const FRAME_BYTES: usize = 1 << 18;
 
-/// A frame that comes so soon behind another waits for one turn of the others.
+/// A frame that follows another one within this time waits for one turn of the other tasks.
 const BURST: Duration = Duration::from_micros(50);
 
 /// Tells both halves of a link that it is broken.
@@ -39,25 +39,25 @@ pub(crate) struct Breaker {
     receiver: AtomicWaker,
 }
 
-/// Where messages are put.
+/// The end into which messages are put.
 pub(crate) struct Outbox<W> {
     shared: Arc<Shared<W>>,
     limits: Limits,
 }
 
-/// Where frames are taken; dropped by the transport when it cannot send any more.
+/// The end from which frames are taken. The transport drops it when it cannot send any more.
 pub(crate) struct Frames<W: Wire> {
     shared: Arc<Shared<W>>,
     fence: Fence,
-    /// The messages of the frame that is being made; keeps its memory.
+    /// The messages of the frame that is being made; its memory is reused.
     batch: VecDeque<QueuedMessage<W>>,
     /// When the last frame was made.
     made: Option<Instant>,
-    /// The others have had their turn.
+    /// Whether the other tasks have had their turn.
     waited: bool,
 }
 
-/// Frames as a server's answer.
+/// Frames as the answer of a server.
 pub(crate) struct Answers<W: Wire>(pub(crate) Frames<W>);
 
 struct Shared<W> {
@@ -68,7 +68,7 @@ struct Shared<W> {
 struct Queue<W> {
     waiting: VecDeque<QueuedMessage<W>>,
     bytes: usize,
-    /// Nothing more is taken in; what waits is still sent.
+    /// Whether the queue accepts no more messages. Those that wait are still sent.
     closed: bool,
     sender: Option<Waker>,
 }
@@ -78,7 +78,7 @@ struct QueuedMessage<W> {
     bytes: usize,
 }
 
-/// A queue and where its frames come out.
+/// Makes a queue and the end that yields its frames.
 pub(crate) fn outbox<W: Wire>(
     limits: Limits,
     fence: Fence,
@@ -106,7 +106,7 @@ pub(crate) fn outbox<W: Wire>(
 // === impl Outbox ===
 
 impl<W: Wire> Outbox<W> {
-    /// Puts a message behind those that wait.
+    /// Puts a message at the end of the queue.
     pub(crate) fn send(&self, mut message: W) -> Result<(), Broken> {
         let mut bytes = message.weight_bytes();
         if bytes > self.limits.message_bytes {
@@ -179,7 +179,7 @@ impl<W: Wire> Stream for Frames<W> {
         if burst && !frames.waited {
             frames.waited = true;
             drop(queue);
-            // Back into the runtime's queue, behind those who are in it.
+            // Puts this task at the end of the runtime's queue.
             context.waker().wake_by_ref();
             return Poll::Pending;
         }
@@ -222,7 +222,7 @@ impl<W> Shared<W> {
 // === impl Queue ===
 
 impl<W> Queue<W> {
-    /// Moves what fits into one frame to the empty `batch`.
+    /// Moves the messages that fit into one frame to the empty `batch`.
     fn take(&mut self, batch: &mut VecDeque<QueuedMessage<W>>) {
         if self.bytes <= FRAME_BYTES {
             self.bytes = 0;
@@ -240,7 +240,7 @@ impl<W> Queue<W> {
         self.bytes = self.bytes.saturating_sub(bytes);
     }
 
-    /// Nothing is sent any more.
+    /// Drops all messages: nothing is sent any more.
     fn discard(&mut self) {
         self.closed = true;
         self.waiting = VecDeque::new();
@@ -257,7 +257,7 @@ impl Breaker {
         self.receiver.wake();
     }
 
-    /// Whether it is broken; if not, the receiver is woken when it breaks.
+    /// Whether it is broken. If it is not, the receiver is woken when it breaks.
     pub(crate) fn is_broken(&self, context: &Context<'_>) -> bool {
         if self.broken.load(Ordering::Acquire) {
             return true;

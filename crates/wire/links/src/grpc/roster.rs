@@ -1,4 +1,4 @@
-//! The workers of a fleet as they come and go.
+//! The workers of a fleet, as they appear and disappear.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,29 +26,29 @@ use self::keeper::Keeper;
 /// How links to workers are kept.
 #[derive(Debug, Clone, Copy)]
 pub struct RosterOptions {
-    /// Signs of life and silence.
+    /// The options of each link.
     pub link: link::Options,
-    /// Least and longest time between two attempts to reach a worker. It doubles from one to the
-    /// other; a heartbeat of the worker in the metadata makes for an attempt at once.
+    /// Shortest and longest time between two attempts to reach a worker. The time doubles from one
+    /// to the other. A heartbeat of the worker in the metadata store causes an immediate attempt.
     pub retry: (Duration, Duration),
-    /// The clock here.
+    /// The local clock.
     pub clock: Clock,
 }
 
-/// A worker came or went.
+/// A worker appeared or disappeared.
 #[derive(Clone)]
 pub enum RosterEvent {
-    /// It can be reached; a later client replaces an earlier one.
+    /// The worker can be reached. A later client replaces an earlier one.
     Up(WorkerId, WorkerClient),
-    /// It cannot be reached any more. Calls that waited have been answered.
+    /// The worker cannot be reached any more. Its waiting calls have been answered.
     Down(WorkerId),
 }
 
-/// Links to every live worker that a store names, and to those of this process.
+/// Links to every live worker in a store, and to the workers of this process.
 pub struct Roster {
     connector: Arc<GrpcConnector>,
     options: RosterOptions,
-    /// Reached without a link.
+    /// Workers that are reached without a link.
     local: BTreeSet<WorkerId>,
     present: Mutex<Present>,
 }
@@ -73,7 +73,7 @@ impl Default for RosterOptions {
 }
 
 impl Roster {
-    /// A roster of the workers of this process; [`run`](Self::run) adds the others.
+    /// A roster with the workers of this process. [`run`](Self::run) adds the others.
     pub fn new(
         connector: Arc<GrpcConnector>,
         local: Vec<WorkerClient>,
@@ -97,12 +97,12 @@ impl Roster {
         self.present().workers.clone()
     }
 
-    /// What comes and goes, beginning with the workers that can be reached now.
+    /// The events of workers, starting with the workers that can be reached now.
     pub fn subscribe(&self) -> mpsc::UnboundedReceiver<RosterEvent> {
         let (sender, receiver) = mpsc::unbounded_channel();
         let mut present = self.present();
         for (name, worker) in &present.workers {
-            // The receiver is here.
+            // The receiver is alive, so this cannot fail.
             drop(sender.send(RosterEvent::Up(name.clone(), Arc::clone(worker))));
         }
         present.subscribers.push(sender);
@@ -157,16 +157,17 @@ impl Roster {
     }
 }
 
-/// One keeper for each worker elsewhere.
+/// One keeper for each worker in another process.
 struct Keepers<'a> {
     roster: &'a Arc<Roster>,
     kept: BTreeMap<WorkerId, Keeper>,
-    /// Ended; what they have to say comes before anything of a later keeper of the same worker.
+    /// Keepers that were ended. Their events must come before those of a later keeper of the same
+    /// worker.
     leaving: BTreeMap<WorkerId, JoinHandle<()>>,
 }
 
 impl Keepers<'_> {
-    /// Ends and begins what has changed.
+    /// Ends and starts keepers after a change.
     fn update(&mut self, view: &View) {
         let elsewhere = view.workers.values().filter_map(|worker| {
             let endpoint = worker.record.endpoint.as_ref()?;
@@ -191,7 +192,7 @@ impl Keepers<'_> {
         }
     }
 
-    /// Workers that are not reached and have given the store a sign of life are tried at once.
+    /// Tries at once the workers that are not reached and have sent the store a heartbeat.
     fn nudge(&mut self, view: &View) {
         for (name, keeper) in &mut self.kept {
             if let Some(worker) = view.workers.get(name) {

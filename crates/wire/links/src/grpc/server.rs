@@ -41,26 +41,26 @@ pub use self::incoming::CallerLimits;
 
 use self::{calls::Calls, incoming::Callers};
 
-/// Open calls end within this time of a shutdown.
+/// Time after a shutdown within which open calls end.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// Where and for whom a process listens.
+/// Where a process listens, and for which callers.
 #[derive(Debug, Clone)]
 pub struct GrpcConfig {
     /// Address and port; port 0 takes a free one.
     pub listen: SocketAddr,
-    /// `host:port` for the others; by default the address, with this machine's name where the
-    /// address stands for all of them.
+    /// `host:port` for other processes. By default this is the address, with this machine's name if the address stands
+    /// for all interfaces.
     pub advertise: Option<String>,
     /// The fleet that may call.
     pub fleet: Arc<str>,
     /// The versions of the messages that are understood.
     pub protocol: Protocol,
-    /// Encryption, if there is to be any.
+    /// Encryption; `None` for none.
     pub tls: Option<MutualTls>,
-    /// Sizes.
+    /// The size limits.
     pub limits: Limits,
-    /// Connections.
+    /// The limits of connections.
     pub callers: CallerLimits,
 }
 
@@ -73,7 +73,7 @@ pub struct GrpcServer {
     roles: Roles,
 }
 
-/// The roles behind a port. They may come and go while it is served.
+/// The roles behind a port. They may change while it is served.
 #[derive(Clone)]
 pub struct Roles(Arc<Shared>);
 
@@ -82,19 +82,19 @@ struct Shared {
     protocol: Protocol,
     limits: Limits,
     clock: Clock,
-    /// Whether certificates must name the roles of callers; none without encryption.
+    /// Whether certificates must name the roles of callers; `None` without encryption.
     role_names: Option<bool>,
     tokens: Tokens,
     callers: Arc<Callers>,
     workers: RwLock<BTreeMap<WorkerId, Arc<Mailbox>>>,
     dispatcher: RwLock<Option<DispatcherHalf>>,
     calls: TaskTracker,
-    /// Open calls end.
+    /// Cancelled when open calls must end.
     ending: CancellationToken,
 }
 
 impl GrpcConfig {
-    /// Without encryption, with the default sizes.
+    /// Without encryption, with the default limits.
     pub fn new(listen: SocketAddr, fleet: impl Into<Arc<str>>) -> Self {
         Self {
             listen,
@@ -111,12 +111,11 @@ impl GrpcConfig {
 // === impl GrpcServer ===
 
 impl GrpcServer {
-    /// Takes the port. Callers are answered once [`run`](Self::run) runs; `metadata` says who of them
-    /// leads.
+    /// Binds the port. Callers are answered once [`run`](Self::run) runs. `metadata` tells which caller leads.
     ///
     /// # Errors
-    /// When the port cannot be taken, the certificates cannot be read, or nobody could be told
-    /// where this process is.
+    /// If the port cannot be bound, if the certificates cannot be read, or if no address of this process can be given
+    /// to others.
     pub async fn bind(config: GrpcConfig, metadata: Arc<dyn MetadataStore>) -> Result<Self, Error> {
         let listen = |error: std::io::Error| Error::Listen {
             address: config.listen,
@@ -152,12 +151,12 @@ impl GrpcServer {
         })
     }
 
-    /// `host:port` under which the others reach this process.
+    /// The `host:port` at which other processes reach this one.
     pub fn endpoint(&self) -> Arc<str> {
         Arc::clone(&self.endpoint)
     }
 
-    /// What is reached here.
+    /// The roles that are reached here.
     pub fn roles(&self) -> Roles {
         self.roles.clone()
     }
@@ -165,7 +164,7 @@ impl GrpcServer {
     /// Answers callers until `shutdown`, then ends their calls.
     ///
     /// # Errors
-    /// When the system gives no connections any more.
+    /// If the system gives no more connections.
     pub async fn run(self, shutdown: impl Future<Output = ()> + Send) -> Result<(), Error> {
         let most = self.limits.frame_bytes();
         let mut server = Server::builder()
@@ -181,7 +180,7 @@ impl GrpcServer {
             DispatcherServer::new(Calls(roles.clone())).max_decoding_message_size(most);
         let stop = CancellationToken::new();
         let signal = stop.clone();
-        // Whoever can ask is told that the process serves: the standard `grpc.health.v1`.
+        // Any caller can ask whether the process serves: the standard `grpc.health.v1`.
         let (_, health) = tonic_health::server::health_reporter();
         let services = server
             .add_service(health)
@@ -211,7 +210,7 @@ impl GrpcServer {
     }
 }
 
-/// What others are told of an address.
+/// The address that is given to other processes.
 fn advertised(address: SocketAddr) -> Result<String, Error> {
     let unspecified = match address.ip() {
         IpAddr::V4(ip) => ip.is_unspecified(),
@@ -236,7 +235,7 @@ impl Roles {
         self.workers_mut().insert(name, mailbox);
     }
 
-    /// New links to the worker are refused; those there are go on.
+    /// Refuses new links to the worker; existing links stay.
     pub fn remove_worker(&self, worker: &WorkerId) {
         self.workers_mut().remove(worker);
     }

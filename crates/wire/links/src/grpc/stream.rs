@@ -16,19 +16,19 @@ use crate::{
     link::{Broken, Link},
 };
 
-/// What a frame must satisfy before its messages are taken.
+/// What a frame must satisfy before its messages are accepted.
 #[async_trait]
 pub(crate) trait Gate<In: Wire>: Send + Sync {
-    /// Whether it does, or `None` where somebody has to be asked.
+    /// Whether the frame satisfies it; `None` if the store must be asked.
     fn check(&self, frame: &In::Frame) -> Option<Result<(), String>>;
 
-    /// Asks. May be cancelled, and asked again.
+    /// Asks the store. May be cancelled and called again.
     async fn ask(&self, frame: &In::Frame) -> Result<(), String>;
 }
 
 /// One end of a link. Dropping it ends the call.
 pub(crate) struct StreamLink<Out: Wire, In: Wire> {
-    /// Who is at the other end, for the log.
+    /// The peer, for the log.
     peer: String,
     outbox: Outbox<Out>,
     inbox: Mutex<Inbox<In>>,
@@ -38,20 +38,20 @@ pub(crate) struct StreamLink<Out: Wire, In: Wire> {
 struct Inbox<In: Wire> {
     frames: Streaming<In::Frame>,
     gate: Option<Box<dyn Gate<In>>>,
-    /// A frame that the gate is being asked about: a caller may stop waiting for it.
+    /// The frame about which the gate is being asked. It is kept because a caller may stop waiting.
     held: Option<In::Frame>,
     /// Messages of the last frame.
     ready: VecDeque<In>,
     ended: bool,
 }
 
-/// The half that sends, before there is anything to receive from.
+/// The sending half, before there is anything to receive from.
 pub(crate) struct SendHalf<Out: Wire> {
     outbox: Outbox<Out>,
     breaker: Arc<Breaker>,
 }
 
-/// The half that sends, and its frames for the transport.
+/// The sending half, and its frames for the transport.
 pub(crate) fn sending<Out: Wire>(limits: Limits, fence: Fence) -> (SendHalf<Out>, Frames<Out>) {
     let breaker = Arc::<Breaker>::default();
     let (outbox, frames) = outbox(limits, fence, Arc::clone(&breaker));
@@ -106,7 +106,7 @@ impl<Out: Wire + Sync, In: Wire + Sync> Link<Out, In> for StreamLink<Out, In> {
 }
 
 impl<In: Wire> Inbox<In> {
-    /// Waits for the next frame. Fails with a reason worth telling, if there is one.
+    /// Waits for the next frame. Fails with the reason to log, if there is one.
     async fn fill(&mut self, breaker: &Breaker) -> Result<(), Option<String>> {
         if self.ended {
             return Err(None);

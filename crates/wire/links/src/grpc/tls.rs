@@ -1,4 +1,4 @@
-//! Encryption between processes, with proof from both ends.
+//! Encryption between processes, with authentication of both ends.
 
 use std::{
     path::{Path, PathBuf},
@@ -21,41 +21,41 @@ use crate::grpc::{Caller, Error};
 /// Time between two looks at the files.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
-/// The files of a process: all PEM. Both ends of a connection show a certificate of the same authority;
-/// who has none gets nothing.
+/// The files of a process, all in PEM. Both ends of a connection show a certificate of the same authority. A process
+/// without one is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MutualTls {
     /// Certificates of the authority that signed those of the fleet's processes.
     pub ca: PathBuf,
-    /// This process's certificate, with those between it and the authority's.
+    /// This process's certificate, with the intermediate certificates up to the authority's.
     pub certificate: PathBuf,
     /// Its key.
     pub key: PathBuf,
-    /// The name that the certificate of whoever is called must have; by default the host of the
-    /// endpoint. For fleets whose processes share a name while their addresses come and go.
+    /// The name that the certificate of a called process must have; by default the host of the endpoint. For fleets
+    /// whose processes share a name while their addresses change.
     pub server_name: Option<String>,
-    /// Whether a caller's certificate must have the name of its role: `dispatcher.sextant` or `api.sextant`.
-    /// Without it, too, a certificate that has the name of another role alone is refused.
+    /// Whether a caller's certificate must have the name of its role: `dispatcher.sextant` or `api.sextant`. If not, a
+    /// certificate that only has the name of another role is still refused.
     pub role_names: bool,
 }
 
-/// The files of a process, which may be replaced while it runs, as whoever renews certificates does: new connections
-/// show what the files hold now, open ones go on.
+/// The configuration from the files of a process, which may be replaced while it runs, for example when certificates
+/// are renewed. New connections use the present content of the files; open ones go on.
 pub(crate) struct RenewedConfig<T> {
     files: MutualTls,
     read: fn(&MutualTls) -> Result<T, Error>,
     last: Mutex<(T, Instant)>,
 }
 
-/// What a caller shows and asks for.
+/// The certificates that a caller shows and requires.
 pub(crate) type ClientTls = RenewedConfig<ClientTlsConfig>;
 
-/// What who is called shows and asks for.
+/// The certificates that a called process shows and requires.
 pub(crate) type ServerTls = RenewedConfig<Arc<ServerConfig>>;
 
 impl MutualTls {
     /// # Errors
-    /// When a file cannot be read.
+    /// If a file cannot be read.
     pub(crate) fn calling(self) -> Result<ClientTls, Error> {
         RenewedConfig::open(self, |files| {
             let (ca, certificate, key) = (
@@ -74,7 +74,7 @@ impl MutualTls {
     }
 
     /// # Errors
-    /// When a file cannot be read, or does not hold what it should.
+    /// If a file cannot be read, or has other content.
     pub(crate) fn called(self) -> Result<ServerTls, Error> {
         RenewedConfig::open(self, |files| Ok(Arc::new(files.server()?)))
     }
@@ -112,7 +112,8 @@ impl<T: Clone> RenewedConfig<T> {
         Ok(Self { files, read, last })
     }
 
-    /// What the files hold, as it was at most [`LOOK_EVERY`] ago; what they held before where they cannot be used.
+    /// The configuration from the files as they were at most [`LOOK_EVERY`] ago; the previous one if the files cannot
+    /// be used.
     pub(crate) fn now(&self) -> T {
         let mut last = self.last.lock();
         if last.1.elapsed() >= LOOK_EVERY {
@@ -128,7 +129,7 @@ impl<T: Clone> RenewedConfig<T> {
     }
 }
 
-/// Whether who shows `certificate` may call as `caller`; `must` where it has to name a role.
+/// Checks whether the holder of `certificate` may call as `caller`. With `must`, the certificate has to name a role.
 pub(crate) fn check_role(
     certificate: &CertificateDer<'_>,
     caller: Caller,
@@ -150,7 +151,7 @@ pub(crate) fn check_role(
     ))
 }
 
-/// Those that a file holds, at least one.
+/// The certificates in a file, at least one.
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
     let content = read(path)?;
     let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&content).collect();

@@ -2,30 +2,31 @@
 
 use std::time::Duration;
 
-/// What one stream may have under way, bytes: a large tensor needs no pause on a fast network.
+/// Most bytes in flight on one stream: a large tensor needs no pause on a fast network.
 pub(crate) const STREAM_WINDOW_BYTES: u32 = 16 << 20;
 
-/// What one connection may have under way, bytes.
+/// Most bytes in flight on one connection.
 pub(crate) const CONNECTION_WINDOW_BYTES: u32 = 32 << 20;
 
 /// Size of an HTTP/2 frame, bytes.
 pub(crate) const FRAME_BYTES: u32 = 1 << 20;
 
-/// Time between two pings of a connection. Links have signs of life of their own, more often; these
-/// end what a vanished peer has left behind.
+/// Time between two pings of a connection. Links have their own, more frequent signs of life. The
+/// pings remove connections of vanished peers.
 pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(5);
 
-/// A ping without an answer for so long ends the connection.
+/// Time without an answer to a ping after which the connection ends.
 pub(crate) const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Sizes that a link keeps to.
+/// The size limits of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Largest message, bytes. A larger one goes without its tensors, and whoever waits is told.
+    /// Largest message, bytes. A larger message is sent without its tensors, and the waiting caller
+    /// is told.
     pub message_bytes: usize,
-    /// Messages that may wait to be sent on one link; one more breaks it.
+    /// Largest number of messages in the queue of one link; one more breaks the link.
     pub queued_messages: usize,
-    /// Bytes that may wait to be sent on one link; more break it.
+    /// Largest number of bytes in the queue of one link; more break the link.
     pub queued_bytes: usize,
 }
 
@@ -40,7 +41,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Largest frame that is accepted, bytes: one message and what its sizes are estimated short by.
+    /// Largest frame that is accepted, bytes: one message plus the error of its estimated size.
     pub(crate) fn frame_bytes(self) -> usize {
         self.message_bytes + self.message_bytes / 8 + (1 << 20)
     }

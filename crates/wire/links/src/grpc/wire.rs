@@ -1,4 +1,4 @@
-//! Messages of links and the frames that carry them: protobuf, to the last field.
+//! The messages of links and the frames that carry them, as protobuf.
 
 use std::collections::VecDeque;
 
@@ -22,35 +22,35 @@ mod tensors;
 mod variant;
 mod worker;
 
-/// Bytes that a message takes on the wire beside its tensors, about.
+/// Approximate bytes of a message on the wire in addition to its tensors.
 const ENVELOPE_BYTES: usize = 128;
 
 /// A message and the frames that carry it.
 pub(crate) trait Wire: Sized + Send + Unpin + 'static {
-    /// Several messages in one.
+    /// A frame: several messages in one.
     type Frame: Message + Default + Send + 'static;
 
     /// Puts messages into a frame, with the fencing token under which they are sent.
     fn pack(messages: impl ExactSizeIterator<Item = Self>, token: u64) -> Self::Frame;
 
-    /// Takes the messages of a frame out, in order.
+    /// Takes the messages out of a frame, in order.
     fn unpack(frame: Self::Frame, into: &mut VecDeque<Self>) -> Result<(), MalformedFrame>;
 
-    /// Bytes that it takes on the wire, about.
+    /// Its approximate size on the wire, bytes.
     fn weight_bytes(&self) -> usize;
 
-    /// Takes the tensors out of a message that is too large to be sent, so that whoever waits for
-    /// its answer gets one: that they are missing.
+    /// Removes the tensors of a message that is too large to be sent. The waiting caller then gets an answer: that they
+    /// are missing.
     fn strip(&mut self, reason: &str);
 }
 
 /// A frame that cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MalformedFrame {
-    /// A field without which the message means nothing.
+    /// A required field is missing.
     #[error("`{0}` is missing or unknown")]
     Field(&'static str),
-    /// Not a name.
+    /// An invalid name.
     #[error(transparent)]
     Name(#[from] InvalidId),
 }
@@ -97,11 +97,11 @@ impl From<proto::Ticket> for Ticket {
     }
 }
 
-/// Reads bytes as a frame; the first byte says of which kind. What can be read is written and read again, and
-/// must then be the same: for fuzzing.
+/// Reads bytes as a frame, whose kind is the first byte. A valid frame is written and read again, and must then be the
+/// same. For fuzzing.
 ///
 /// # Panics
-/// When it is not.
+/// If it is not the same.
 #[doc(hidden)]
 pub fn check_frame(bytes: &[u8]) {
     let Some((kind, frame)) = bytes.split_first() else {

@@ -1,4 +1,4 @@
-//! The half of a link where batches are sent: a worker elsewhere as a [`Work`].
+//! The half of a link that sends batches: a worker in another process as a [`Work`].
 
 use std::{future::Future, sync::Arc, time::Duration};
 
@@ -22,14 +22,14 @@ use crate::hearing::SilenceMeter;
 /// How a connection is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
-    /// Messages exchanged before the first batch, so that the clocks are known.
+    /// Number of messages exchanged before the first batch, so that the clocks are compared.
     pub primers: u32,
     /// Time between two signs of life. Clocks drift apart by up to 20 microseconds in a second, and
     /// the least of the last 1,024 messages is compared: at 50 ms the error stays below 1 ms.
     pub beat: Duration,
-    /// Signs of life between two looks at what the worker has.
+    /// Number of signs of life between two looks at the worker's state.
     pub beats_per_look: u32,
-    /// A worker that says nothing for so long, while this process listens, is lost.
+    /// A worker that is silent for this long, while this process listens, is lost.
     pub silence: Duration,
 }
 
@@ -46,27 +46,27 @@ impl Default for Options {
 
 type ClientLink = Arc<dyn Link<ToWorker, FromWorker>>;
 
-/// A worker elsewhere. Its [`Connection`] must be run for anything to be answered.
+/// A worker in another process. Its [`Connection`] must be run for calls to be answered.
 pub struct RemoteWorker {
     link: ClientLink,
     peer: Mutex<Peer>,
     pending: Pending,
-    /// As of the last look.
+    /// The state at the last look.
     state: Mutex<State>,
 }
 
-/// Keeps a [`RemoteWorker`] going: receives, gives signs of life, answers everything at the end.
+/// Drives a [`RemoteWorker`]: receives, sends signs of life, and answers all calls at the end.
 pub struct Connection {
     worker: Arc<RemoteWorker>,
     options: Options,
 }
 
 impl RemoteWorker {
-    /// Greets the worker at the other end and compares clocks. Waits as long as the other end stays
-    /// silent.
+    /// Exchanges messages with the worker at the other end and compares clocks. Waits as long as
+    /// the other end is silent.
     ///
     /// # Errors
-    /// When the link breaks meanwhile.
+    /// If the link breaks meanwhile.
     pub async fn connect(
         link: ClientLink,
         clock: Clock,
@@ -101,7 +101,7 @@ impl RemoteWorker {
     }
 
     fn send(&self, request: Request) -> Result<(), Broken> {
-        // Under the lock, so that stamps are sent in the order of their times.
+        // The lock is held while sending, so that stamps are sent in the order of their times.
         let peer = self.peer();
         let stamp = peer.stamp();
         self.link.send(ToWorker { stamp, request })
@@ -113,7 +113,7 @@ impl RemoteWorker {
         latest: Option<std::time::Instant>,
         expected: Duration,
     ) -> Window {
-        // On the sender's clock: the worker moves it onto its own.
+        // On the sender's clock: the worker converts it to its own.
         let peer = self.peer();
         let clock = peer.clock();
         Window {
@@ -123,7 +123,7 @@ impl RemoteWorker {
         }
     }
 
-    /// Asks and waits for the outcome; `None` when the link breaks.
+    /// Sends a request and waits for the outcome; `None` if the link breaks.
     async fn ask(&self, request: impl FnOnce(u64) -> Request) -> Option<Outcome> {
         let (id, outcome) = self.pending.add()?;
         self.send(request(id)).ok()?;
@@ -136,7 +136,7 @@ impl RemoteWorker {
             Report::Beat => {}
             Report::State(state) => {
                 let mut known = self.state.lock();
-                // Who leaves has said it for good; this may have been looked at before.
+                // A worker that leaves does not change its mind; this look may be older.
                 let draining = known.draining || state.draining;
                 *known = State { draining, ..state };
             }
@@ -165,7 +165,7 @@ impl RemoteWorker {
         self.peer.lock()
     }
 
-    /// Why a call has no outcome of its own.
+    /// The reason for a call without an outcome of its own.
     fn why(&self, outcome: Option<&Outcome>) -> String {
         match outcome {
             None => self.lost(),
@@ -261,7 +261,7 @@ impl Work for RemoteWorker {
     async fn leave(&self) -> Result<(), WorkError> {
         match self.ask(|id| Request::Leave { id }).await {
             Some(Ok(Done::Leaves)) => {
-                // The next look says it as well.
+                // The next look will say so as well.
                 self.state.lock().draining = true;
                 Ok(())
             }
@@ -288,8 +288,8 @@ impl Drop for RemoteWorker {
 // === impl Connection ===
 
 impl Connection {
-    /// Runs until `shutdown`, or until the link breaks or falls silent; then every call that waits
-    /// is answered, and later ones are refused. Returns whether the link broke.
+    /// Runs until `shutdown`, or until the link breaks or falls silent. Then every waiting call is
+    /// answered, and later ones are refused. Fails if the link broke.
     pub async fn run(self, shutdown: impl Future<Output = ()> + Send) -> Result<(), Broken> {
         let mut beats = interval(self.options.beat.max(Duration::from_millis(1)));
         beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -317,7 +317,7 @@ impl Connection {
 }
 
 impl Drop for Connection {
-    /// However it ends, nobody waits any longer.
+    /// However it ends, no call waits any longer.
     fn drop(&mut self) {
         self.worker.pending.fail(&self.worker.lost());
     }

@@ -1,4 +1,4 @@
-//! Clocks that differ, and how far apart they are.
+//! Different clocks, and their offset.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use crate::clock_offset::OffsetFilter;
 
 use super::Stamp;
 
-/// Nanoseconds since an origin of one's own that never run backwards.
+/// Monotonic nanoseconds since an arbitrary origin.
 #[derive(Debug, Clone, Copy)]
 pub struct Clock {
     anchor: Instant,
@@ -24,8 +24,8 @@ pub(crate) struct Peer {
 // === impl Clock ===
 
 impl Clock {
-    /// Where a clock stands when it is made, unless it is said: years, so that times before it can
-    /// be told.
+    /// The value of a new clock, unless another is given: years, so that earlier times can be
+    /// expressed.
     const START_NS: u64 = 1 << 60;
 
     /// The system's monotonic clock.
@@ -33,7 +33,7 @@ impl Clock {
         Self::with_source(Self::START_NS, Instant::now)
     }
 
-    /// A clock that stands at `now_ns` now and runs as `source` does.
+    /// A clock that shows `now_ns` now and runs like `source`.
     pub fn with_source(now_ns: u64, source: fn() -> Instant) -> Self {
         Self {
             anchor: source(),
@@ -42,17 +42,17 @@ impl Clock {
         }
     }
 
-    /// The time now.
+    /// The present time.
     pub fn now(&self) -> Instant {
         (self.source)()
     }
 
-    /// The time now, as the clock shows it.
+    /// The present value of the clock.
     pub fn now_ns(&self) -> u64 {
         self.nanos(self.now())
     }
 
-    /// What the clock shows at `instant`.
+    /// The value of the clock at `instant`.
     pub fn nanos(&self, instant: Instant) -> u64 {
         match instant.checked_duration_since(self.anchor) {
             Some(after) => self.anchor_ns.saturating_add(nanos(after)),
@@ -62,7 +62,7 @@ impl Clock {
         }
     }
 
-    /// When the clock shows `ns`; the nearest time that the system can tell.
+    /// The instant at which the clock shows `ns`, or the nearest one that the system can express.
     pub fn instant(&self, ns: u64) -> Instant {
         let after = Duration::from_nanos(ns.saturating_sub(self.anchor_ns));
         let before = Duration::from_nanos(self.anchor_ns.saturating_sub(ns));
@@ -92,7 +92,7 @@ impl Peer {
         }
     }
 
-    /// What a message that is sent now carries.
+    /// The stamp of a message that is sent now.
     pub(crate) fn stamp(&self) -> Stamp {
         Stamp {
             sent_at_ns: self.clock.now_ns(),
@@ -100,7 +100,7 @@ impl Peer {
         }
     }
 
-    /// A message arrives now.
+    /// Notes the arrival of a message.
     pub(crate) fn arrived(&mut self, stamp: &Stamp) {
         self.filter
             .on_message(stamp.sent_at_ns, self.clock.now_ns());
@@ -109,17 +109,17 @@ impl Peer {
         }
     }
 
-    /// Whether times can be moved from one clock onto the other.
+    /// Whether times can be converted from one clock to the other.
     pub(crate) fn is_known(&self) -> bool {
         self.filter.offset().is_some()
     }
 
-    /// When the other side's clock shows `theirs_ns`.
+    /// The instant at which the other side's clock shows `theirs_ns`.
     pub(crate) fn instant(&self, theirs_ns: u64) -> Instant {
         self.clock.instant(self.filter.to_local(theirs_ns))
     }
 
-    /// The clock here.
+    /// The local clock.
     pub(crate) fn clock(&self) -> &Clock {
         &self.clock
     }

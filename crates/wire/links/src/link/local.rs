@@ -15,8 +15,8 @@ struct End<Out, In> {
 /// Two ends of a link.
 pub type Ends<A, B> = (Arc<dyn Link<A, B>>, Arc<dyn Link<B, A>>);
 
-/// The two ends of a link between roles of one process, which breaks when either end is dropped.
-/// Messages are handed over as they are.
+/// The two ends of a link between roles of one process. It breaks when either end is dropped.
+/// Messages are passed on unchanged.
 pub fn pair<A: Send + 'static, B: Send + 'static>() -> Ends<A, B> {
     let (forth, forth_in) = mpsc::unbounded_channel();
     let (back, back_in) = mpsc::unbounded_channel();

@@ -1,4 +1,4 @@
-//! What a dispatcher and a worker say to each other over a link.
+//! The messages between a dispatcher and a worker on a link.
 //!
 //! Times (`_ns`) are on the sender's clock; see [`super::Clock`].
 
@@ -7,13 +7,13 @@ use sextant_rpc::{
 };
 use sextant_types::{Tensor, Variant, VariantId};
 
-/// What goes along with every message, so that the receiver can compare the clocks.
+/// Added to every message, so that the receiver can compare the clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamp {
     /// When the message was sent.
     pub sent_at_ns: u64,
-    /// The least difference that the sender has seen between its clock when a message arrived and
-    /// the receiver's clock when it was sent; none before the first message.
+    /// The least delta that the sender has seen: its clock when a message arrived, less the
+    /// receiver's clock when it was sent; `None` before the first message.
     pub least_delta_ns: Option<i64>,
 }
 
@@ -22,7 +22,7 @@ pub struct Stamp {
 pub struct ToWorker {
     /// When it was sent.
     pub stamp: Stamp,
-    /// What is asked for.
+    /// The request.
     pub request: Request,
 }
 
@@ -31,59 +31,59 @@ pub struct ToWorker {
 pub struct FromWorker {
     /// When it was sent.
     pub stamp: Stamp,
-    /// What became of what was asked for.
+    /// The report on a request.
     pub report: Report,
 }
 
-/// What a worker is asked for. `id` is the caller's; the report on the request carries it.
+/// A request to a worker. The caller chooses `id`; the report on the request has the same.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Request {
     /// A sign of life; answered by [`Report::Beat`].
     Beat,
-    /// What the worker has now; answered by [`Report::State`].
+    /// Asks for the worker's present state; answered by [`Report::State`].
     Look,
     /// A batch to run; answered by [`Report::Inferred`].
     Infer {
-        /// The call.
+        /// The id of the call.
         id: u64,
         /// The batch, or why the transport could not carry it.
         batch: Result<Batch, InferError>,
     },
     /// A variant to load; answered by [`Done::Loaded`].
     Load {
-        /// The call.
+        /// The id of the call.
         id: u64,
-        /// What to load.
+        /// The variant.
         variant: Box<Variant>,
-        /// When.
+        /// Its window.
         window: Window,
     },
     /// A variant to unload; answered by [`Done::Unloaded`].
     Unload {
-        /// The call.
+        /// The id of the call.
         id: u64,
-        /// Which.
+        /// The variant.
         variant: VariantId,
     },
-    /// Threads are to keep to other cores; answered by [`Done::Repinned`].
+    /// The threads must keep to other cores; answered by [`Done::Repinned`].
     Repin {
-        /// The call.
+        /// The id of the call.
         id: u64,
     },
-    /// The worker is to leave; answered by [`Done::Leaves`].
+    /// The worker must leave; answered by [`Done::Leaves`].
     Leave {
-        /// The call.
+        /// The id of the call.
         id: u64,
     },
     /// Counts and mispredictions; answered by [`Done::Stats`].
     Stats {
-        /// The call.
+        /// The id of the call.
         id: u64,
     },
-    /// An order of another version; answered by [`Done::Unknown`]. Transports make it of what they
-    /// cannot read; nobody sends it.
+    /// An order of another version; answered by [`Done::Unknown`]. Transports create it from an
+    /// order that they cannot read; it is never sent.
     Unknown {
-        /// The call.
+        /// The id of the call.
         id: u64,
     },
 }
@@ -91,73 +91,73 @@ pub enum Request {
 /// A batch with its window.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Batch {
-    /// Which variant.
+    /// The variant.
     pub variant: VariantId,
     /// One for each query in the batch.
     pub parts: Vec<Part>,
-    /// Rows of offline jobs among them.
+    /// Number of rows of offline jobs among them.
     pub offline_rows: u32,
-    /// When to run it.
+    /// Its window.
     pub window: Window,
 }
 
-/// When something is to start and how long it is expected to take.
+/// The window of a start, and the expected duration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Window {
-    /// Not to be started before.
+    /// The earliest start.
     pub earliest_ns: u64,
-    /// Not to be started after.
+    /// The latest start.
     pub latest_ns: Option<u64>,
     /// Expected duration.
     pub expected_ns: u64,
 }
 
-/// What a worker says.
+/// A report of a worker.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Report {
     /// A sign of life.
     Beat,
-    /// What the worker has.
+    /// The state of the worker.
     State(State),
-    /// What became of a batch.
+    /// The result of a batch.
     Inferred {
-        /// The call.
+        /// The id of the call.
         id: u64,
         /// Its outputs, or why it did not run.
         outcome: Result<Outputs, InferError>,
     },
-    /// What became of an order or of a question.
+    /// The result of any other request.
     Ended {
-        /// The call.
+        /// The id of the call.
         id: u64,
-        /// What was done, or why nothing was.
+        /// What was done, or why nothing was done.
         outcome: Result<Done, WorkError>,
     },
 }
 
-/// What a worker has done, or found out.
+/// What a worker has done or answers.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Done {
-    /// [`Request::Load`]: how long its steps took.
+    /// [`Request::Load`]: the times of its steps.
     Loaded(LoadTimings),
     /// [`Request::Unload`].
     Unloaded,
-    /// [`Request::Repin`]: the cores that threads keep to now.
+    /// [`Request::Repin`]: the present cores of the threads.
     Repinned(Vec<u16>),
     /// [`Request::Leave`]: it leaves now.
     Leaves,
     /// [`Request::Stats`].
     Stats(WorkerStats),
-    /// [`Request::Unknown`]: nothing.
+    /// [`Request::Unknown`]: nothing was done.
     Unknown,
 }
 
-/// What a worker has.
+/// The state of a worker.
 #[derive(Debug, Clone, PartialEq)]
 pub struct State {
     /// Its name, cores, engines, pages and utilisation.
     pub info: WorkerInfo,
-    /// It finishes what it has begun and leaves: nothing new may be sent to it.
+    /// Whether it finishes what it has begun and leaves: nothing new may be sent to it.
     pub draining: bool,
     /// The loaded variants.
     pub usage: Vec<VariantUsage>,
@@ -166,15 +166,15 @@ pub struct State {
 /// The outputs of a batch.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outputs {
-    /// For each part its outputs, or why it alone failed.
+    /// For each part: its outputs, or the error of that part alone.
     pub parts: Vec<Result<Vec<Tensor>, InferError>>,
     /// When EXEC began.
     pub started_ns: u64,
-    /// How long the steps took.
+    /// The times of the steps.
     pub steps: Steps,
 }
 
-/// [`BatchTimings`] but for the start, microseconds.
+/// [`BatchTimings`] without the start, microseconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Steps {
     /// Waiting.
@@ -185,14 +185,14 @@ pub struct Steps {
     pub exec_us: f64,
     /// OUTPUT.
     pub output_us: f64,
-    /// EXEC on the device's clock.
+    /// EXEC on the device's own clock.
     pub device_us: Option<f64>,
 }
 
 // === impl Steps ===
 
 impl Steps {
-    /// With the start on the receiver's clock.
+    /// The timings with a start on the receiver's clock.
     pub(super) fn since(self, started: std::time::Instant) -> BatchTimings {
         BatchTimings {
             started,

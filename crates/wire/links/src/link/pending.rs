@@ -1,4 +1,4 @@
-//! Calls without an answer. Each leaves once: with its report, or because the link broke.
+//! Calls without an answer. Each is removed once: by its report, or because the link broke.
 
 use std::{
     collections::HashMap,
@@ -12,13 +12,13 @@ use tokio::sync::oneshot;
 
 use super::messages;
 
-/// Called with what became of a batch.
+/// Called with the result of a batch.
 pub(super) type Done = Box<dyn FnOnce(InferOutcome) + Send>;
 
-/// What became of another call.
+/// The result of another call.
 pub(super) type Outcome = Result<messages::Done, WorkError>;
 
-/// Calls by their ids; none may be added once the link is broken.
+/// Calls by their ids. Once the link is broken none can be added.
 pub(super) struct Pending(Mutex<Calls>);
 
 struct Calls {
@@ -38,7 +38,7 @@ impl Pending {
         }))
     }
 
-    /// Adds a batch; gives `done` back when the link is broken.
+    /// Adds a batch. Returns `done` if the link is broken.
     pub(super) fn add_batch(&self, variant: VariantId, done: Done) -> Result<u64, Done> {
         let mut calls = self.0.lock();
         if calls.broken {
@@ -49,7 +49,7 @@ impl Pending {
         Ok(id)
     }
 
-    /// Adds another call; its receiver fails when the link breaks.
+    /// Adds another call. Its receiver fails if the link breaks.
     pub(super) fn add(&self) -> Option<(u64, oneshot::Receiver<Outcome>)> {
         let mut calls = self.0.lock();
         if calls.broken {
@@ -61,12 +61,12 @@ impl Pending {
         Some((id, receiver))
     }
 
-    /// Takes a batch out, if it is there.
+    /// Removes and returns a batch, if it is there.
     pub(super) fn take_batch(&self, id: u64) -> Option<(VariantId, Done)> {
         self.0.lock().batches.remove(&id)
     }
 
-    /// Hands an outcome to the call that waits for it. A caller may have gone.
+    /// Passes an outcome to the waiting call. The caller may have gone.
     pub(super) fn answer(&self, id: u64, outcome: Outcome) {
         let waiting = self.0.lock().others.remove(&id);
         if let Some(sender) = waiting {
@@ -96,7 +96,7 @@ impl Calls {
     }
 }
 
-/// Calls a result handler; one that panics harms nobody else.
+/// Calls a result handler. A handler that panics does not affect others.
 pub(super) fn finish(done: Done, outcome: InferOutcome) {
     drop(catch_unwind(AssertUnwindSafe(|| done(outcome))));
 }

@@ -1,4 +1,4 @@
-//! The half of a link where batches run.
+//! The half of a link that runs batches.
 
 use std::{
     future::Future,
@@ -17,18 +17,18 @@ use super::{
 
 type ServerLink = Arc<dyn Link<FromWorker, ToWorker>>;
 
-/// What reports need.
+/// What is needed to send reports.
 struct Half {
     link: ServerLink,
     peer: Mutex<Peer>,
     worker: WorkerClient,
 }
 
-/// Hands what arrives on `link` to `worker` and its answers back, until `shutdown`. What the worker
-/// has begun is not stopped by the end of a link.
+/// Passes what arrives on `link` to `worker` and sends its answers back, until `shutdown`. The end
+/// of a link does not stop what the worker has begun.
 ///
 /// # Errors
-/// When the link breaks.
+/// If the link breaks.
 pub async fn serve_worker(
     worker: WorkerClient,
     link: ServerLink,
@@ -63,7 +63,7 @@ impl Half {
         }
     }
 
-    /// Requests that take their time.
+    /// Answers requests that take time.
     async fn answer(&self, request: Request) {
         let (id, outcome) = match request {
             Request::Load {
@@ -129,7 +129,7 @@ impl Half {
         self.report(Report::Inferred { id, outcome });
     }
 
-    /// The window on the clock here; none while the clocks have not been compared.
+    /// The window on the local clock; `None` while the clocks have not been compared.
     fn window(&self, window: &Window) -> Option<(Instant, Option<Instant>, Duration)> {
         let peer = self.peer();
         peer.is_known().then(|| {
@@ -149,7 +149,7 @@ impl Half {
         }
     }
 
-    /// A report that a broken link does not take reaches nobody: the caller has been answered.
+    /// Sends a report. If the link is broken, the report is dropped: the caller has been answered.
     fn report(&self, report: Report) {
         let peer = self.peer();
         let stamp = peer.stamp();
@@ -161,5 +161,5 @@ impl Half {
     }
 }
 
-/// Why a window cannot be kept.
+/// Why a window cannot be converted.
 const UNKNOWN: &str = "the clocks have not been compared: messages must be exchanged first";

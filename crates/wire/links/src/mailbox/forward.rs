@@ -1,5 +1,5 @@
-//! From a batch in the mailbox to one that the worker takes, and its outcome back to those who
-//! wait for it.
+//! Makes a batch for the worker from one in the mailbox, and returns its outcome to the dispatcher
+//! and the front ends.
 
 use std::time::{Duration, Instant};
 
@@ -10,25 +10,25 @@ use super::{
     table::{Batch, Content, Slot},
 };
 
-/// To whom a part's outputs go.
+/// The receiver of a part's outputs.
 enum Return {
-    /// With the result.
+    /// The batch's result.
     Result,
-    /// To the front end that sent the inputs, which came at that time.
+    /// The front end that sent the inputs, with the time of their arrival.
     FrontEnd(Ticket, ServerLink, Instant),
-    /// The part does not run.
+    /// None: the part does not run.
     Nobody(InferError),
 }
 
-/// What comes back from a batch.
+/// Where the parts of an outcome go.
 struct Returns {
     parts: Vec<Return>,
     rows: u32,
-    /// In the mailbox.
+    /// Time in the mailbox.
     waited: Duration,
 }
 
-/// The batch with those of its inputs that are here. Without any it is answered at once.
+/// The batch with the inputs that are there. A batch without any inputs is answered at once.
 pub(super) fn forward(batch: Batch, now: Instant) -> Option<Infer> {
     let mut returns = Returns {
         parts: Vec::with_capacity(batch.slots.len()),
@@ -87,7 +87,7 @@ pub(super) fn refuse_all(batch: Batch, error: InferError) {
 // === impl Returns ===
 
 impl Returns {
-    /// Sends the outputs where they belong; what is left of the outcome is the dispatcher's.
+    /// Sends the outputs to their receivers. Returns the part of the outcome for the dispatcher.
     fn send(self, outcome: InferOutcome) -> InferOutcome {
         match outcome {
             Ok(result) => Ok(self.deliver(result)),
@@ -122,7 +122,7 @@ impl Returns {
                 });
                 let left = outcome.as_ref().map(|_| Vec::new());
                 let left = left.map_err(InferError::clone);
-                // Over a broken link the front end learns it from the dispatcher.
+                // If the link is broken, the front end learns of it from the dispatcher.
                 let _ = link.send(FromMailbox::Outputs { ticket, outcome });
                 left
             }
@@ -144,7 +144,7 @@ impl Return {
     }
 }
 
-/// From the inputs' arrival to EXEC, less INPUT.
+/// The time from the inputs' arrival to EXEC, less INPUT.
 fn queue_us(timings: &BatchTimings, at: Instant) -> f64 {
     let waited = timings.started.saturating_duration_since(at);
     (us(waited) - timings.input_us).max(0.0)

@@ -1,4 +1,4 @@
-//! What a front end and a worker's mailbox say to each other over a link.
+//! The messages between a front end and a worker's mailbox on a link.
 
 use sextant_rpc::{InferError, Ticket};
 use sextant_types::{NamedTensor, Tensor};
@@ -10,18 +10,18 @@ pub enum ToMailbox {
     Beat,
     /// Inputs for a batch that the dispatcher sends or has sent.
     Inputs {
-        /// Their name.
+        /// Their ticket.
         ticket: Ticket,
-        /// Rows that they have.
+        /// Number of rows.
         rows: u32,
         /// The tensors, in the signature's order.
         inputs: Vec<NamedTensor>,
     },
-    /// The batch need not wait for these inputs.
+    /// The batch must not wait for these inputs.
     Withheld {
-        /// Their name.
+        /// Their ticket.
         ticket: Ticket,
-        /// Why: [`InferError::InputsMissing`] where nobody waits for the query any more.
+        /// The reason: [`InferError::InputsMissing`] if the caller of the query has gone.
         reason: InferError,
     },
 }
@@ -31,9 +31,9 @@ pub enum ToMailbox {
 pub enum FromMailbox {
     /// A sign of life.
     Beat,
-    /// What became of inputs that were sent.
+    /// The result for inputs that were sent.
     Outputs {
-        /// Their name.
+        /// Their ticket.
         ticket: Ticket,
         /// The outputs, or why there are none. After an error that another worker may not have, the
         /// dispatcher places the query again.
@@ -44,7 +44,7 @@ pub enum FromMailbox {
 /// The outputs of one query.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PartOutputs {
-    /// In the signature's order.
+    /// The outputs, in the signature's order.
     pub outputs: Vec<Tensor>,
     /// From the inputs' arrival at the mailbox to the start of the run, less joining, microseconds.
     pub queue_us: f64,

@@ -1,4 +1,4 @@
-//! What has come of batches and inputs. Owned state; no clock, no link is used here.
+//! The batches and inputs that have arrived. Pure state: this module uses no clock and no link.
 
 use std::{
     collections::HashMap,
@@ -10,13 +10,13 @@ use sextant_types::NamedTensor;
 
 use super::{MailboxOptions, ServerLink};
 
-/// What came for a ticket.
+/// What arrived for a ticket.
 pub(super) enum Content {
     Inputs {
         inputs: Vec<NamedTensor>,
         rows: u32,
     },
-    /// Nothing that could run will come: why.
+    /// No inputs will come; the reason.
     Never(InferError),
 }
 
@@ -24,26 +24,26 @@ pub(super) enum Content {
 pub(super) enum Slot {
     /// Its inputs came with the batch.
     Own(Vec<NamedTensor>),
-    /// Nothing has come for it.
+    /// Nothing has arrived for it.
     Wanted(Ticket),
-    /// What came for it, from where and when.
+    /// What arrived for it, from where and when.
     Held(Ticket, Content, ServerLink, Instant),
 }
 
-/// A batch some of whose inputs come from front ends.
+/// A batch with parts whose inputs come from front ends.
 pub(super) struct Batch {
-    /// Without its parts.
+    /// The batch without its parts.
     pub(super) infer: Infer,
     pub(super) slots: Vec<Slot>,
     pub(super) arrived: Instant,
-    /// Parts for which nothing has come.
+    /// Number of parts for which nothing has arrived.
     wanted: usize,
-    /// Bytes that have come for it on their own.
+    /// Bytes of the inputs that have arrived for it from front ends.
     bytes: u64,
 }
 
 pub(super) enum Put {
-    /// It was the last that the batch wanted.
+    /// It was the last one that the batch needed.
     Complete(Box<Batch>),
     /// It is stored. `sooner` is true if the expiry timer must be moved forward.
     Kept {
@@ -53,13 +53,13 @@ pub(super) enum Put {
 }
 
 pub(super) enum AddOutcome {
-    /// Everything that it wants was there.
+    /// Everything that it needs was there.
     Complete(Box<Batch>),
     /// It waits; see [`Put::Kept`].
     Waits { sooner: bool },
 }
 
-/// What has waited too long.
+/// Batches and inputs that have waited too long.
 pub(super) struct Due {
     pub(super) batches: Vec<Batch>,
     pub(super) inputs: Vec<(Ticket, ServerLink)>,
@@ -67,7 +67,7 @@ pub(super) struct Due {
     pub(super) next: Option<Instant>,
 }
 
-/// Inputs whose batch has not come.
+/// Inputs whose batch has not arrived.
 struct EarlyInputs {
     content: Content,
     link: ServerLink,
@@ -79,19 +79,19 @@ pub(super) struct Table {
     options: MailboxOptions,
     next: u64,
     batches: HashMap<u64, Box<Batch>>,
-    /// The batch that wants the ticket's inputs, and the part.
+    /// By ticket: the batch that needs its inputs, and the part.
     wanted: HashMap<Ticket, (u64, usize)>,
     early: HashMap<Ticket, EarlyInputs>,
-    /// Of all inputs that wait.
+    /// Bytes of all waiting inputs.
     bytes: u64,
     /// When the keeper looks next.
     look: Option<Instant>,
 }
 
-/// A batch must reach the worker a little before its latest start; timers are late by up to 1 ms.
+/// Time before its latest start at which a batch must reach the worker: timers are late by up to 1 ms.
 const MARGIN: Duration = Duration::from_millis(2);
 
-/// Inputs are waited for as long as they take at this speed, a gigabit a second or so.
+/// Assumed speed of inputs, about a gigabit a second, which extends the wait for them.
 const BYTES_PER_US: u64 = 100;
 
 fn bytes_of(inputs: &[NamedTensor]) -> u64 {
@@ -102,7 +102,7 @@ fn bytes_of(inputs: &[NamedTensor]) -> u64 {
 // === impl Batch ===
 
 impl Batch {
-    /// Gives a batch back that wants nothing from a front end.
+    /// Returns a batch that needs nothing from a front end.
     pub(super) fn new(mut infer: Infer, arrived: Instant) -> Result<Self, Infer> {
         if !infer.parts.iter().any(|part| matches!(part, Part::Held(_))) {
             return Err(infer);
@@ -121,11 +121,11 @@ impl Batch {
         })
     }
 
-    /// When it goes without the inputs that it still wants. However far its latest start is away, those whose
-    /// inputs are there do not wait for a front end that may be gone.
+    /// When the batch is passed on without the missing inputs. However late its latest start is, parts with inputs do
+    /// not wait for a front end that may be gone.
     fn due(&self, options: &MailboxOptions) -> Instant {
         let patient = match self.slots.iter().all(Slot::is_wanted) {
-            // With no part to run nobody is kept waiting.
+            // Without a part that can run, the wait delays no query.
             true => self.arrived + options.longest_wait.saturating_mul(self.doublings()),
             false => self.infer.earliest.max(self.arrived) + self.patience(options),
         };
@@ -137,8 +137,8 @@ impl Batch {
         patient.min(before.unwrap_or(latest))
     }
 
-    /// How long it waits for the inputs of some of its parts: longer for large ones, which are as large as those that are
-    /// there.
+    /// Time for which the batch waits for the inputs of some of its parts: longer for large inputs, whose size is
+    /// estimated from those that are there.
     fn patience(&self, options: &MailboxOptions) -> Duration {
         let patience = options.patience.saturating_mul(self.doublings());
         let largest = self.slots.iter().map(Slot::bytes).max().unwrap_or(0);
@@ -146,7 +146,7 @@ impl Batch {
         patience.min(options.longest_wait) + Duration::from_micros(bytes / BYTES_PER_US)
     }
 
-    /// How many times as long it waits as at first: what is missing was missed before.
+    /// Factor by which the wait is longer than at first, because missing inputs were missed before.
     fn doublings(&self) -> u32 {
         let missed = self.slots.iter().filter_map(|slot| match slot {
             Slot::Wanted(ticket) => Some(ticket.placed_before()),
@@ -159,7 +159,7 @@ impl Batch {
 // === impl Slot ===
 
 impl Slot {
-    /// Bytes of what is there of its inputs.
+    /// Bytes of its inputs that are there.
     fn bytes(&self) -> u64 {
         match self {
             Self::Own(inputs) => bytes_of(inputs),
@@ -199,7 +199,7 @@ impl Table {
         }
     }
 
-    /// Takes in what came for `ticket` on `link`.
+    /// Adds what arrived for `ticket` on `link`.
     pub(super) fn put(
         &mut self,
         ticket: Ticket,
@@ -234,7 +234,7 @@ impl Table {
         }
     }
 
-    /// Whether a batch waits for nothing else: what completes it goes to the worker with it, and does not wait here.
+    /// Whether a batch waits only for this: then it goes to the worker with the batch and does not wait here.
     fn completes(&self, ticket: &Ticket) -> bool {
         let batch = self.wanted.get(ticket);
         let batch = batch.and_then(|(id, _)| self.batches.get(id));
@@ -262,7 +262,7 @@ impl Table {
         }
     }
 
-    /// Takes in a batch, with what has come for it.
+    /// Adds a batch, with what has arrived for it.
     pub(super) fn add(&mut self, mut batch: Batch) -> AddOutcome {
         self.next += 1;
         for (part, slot) in batch.slots.iter_mut().enumerate() {
@@ -291,7 +291,7 @@ impl Table {
         }
     }
 
-    /// Takes out what has waited too long.
+    /// Removes and returns what has waited too long.
     pub(super) fn take_due(&mut self, now: Instant) -> Due {
         let options = self.options;
         let batches = self.batches.iter();
@@ -318,12 +318,12 @@ impl Table {
         }
     }
 
-    /// Bytes of the inputs that wait.
+    /// Bytes of the waiting inputs.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Takes out every batch.
+    /// Removes and returns every batch.
     pub(super) fn take_all(&mut self) -> Vec<Batch> {
         self.wanted.clear();
         self.batches.drain().map(|(_, batch)| *batch).collect()
@@ -340,7 +340,7 @@ impl Table {
         Some(batch)
     }
 
-    /// Whether the keeper has to be told to look by `due`.
+    /// Whether the keeper must be told to look by `due`.
     fn look_by(&mut self, due: Instant) -> bool {
         let sooner = self.look.is_none_or(|look| due < look);
         if sooner {

@@ -1,4 +1,4 @@
-//! A cable between two processes that can be cut, or lie still.
+//! A cable between two processes that can be cut or held.
 
 use std::sync::Arc;
 
@@ -49,12 +49,12 @@ impl Cable {
         }
     }
 
-    /// Both ends see their connection closed; later ones are closed at once.
+    /// Closes the connections of both ends; later connections are closed at once.
     pub fn cut(&self) {
         self.state.send_replace(State::Cut);
     }
 
-    /// Nothing passes any more, and nobody is told.
+    /// Stops passing bytes, without telling either end.
     pub fn hold(&self) {
         self.state.send_replace(State::Still);
     }

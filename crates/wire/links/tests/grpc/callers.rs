@@ -1,4 +1,4 @@
-//! Who may be connected to the port: so many, and nobody for long who does not call.
+//! The limits of connections to the port: their number, and the time without a call.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use tokio::{
 
 use crate::process::{Process, config, dispatcher, reach};
 
-/// What a client of HTTP/2 sends first: the preface, and settings that say nothing.
+/// The first bytes of an HTTP/2 client: the preface, and empty settings.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
 /// Longest wait for a state.
@@ -49,7 +49,7 @@ async fn connections_without_a_call_are_closed_and_those_with_one_stay() {
     for stream in idle {
         closed(stream).await;
     }
-    // The link is older than they are.
+    // The link is older than the connections.
     assert!(!reached.connection.is_finished());
     let stats = timeout(DEADLINE, reached.worker.stats()).await;
     stats.expect("in time").expect("answered");

@@ -1,4 +1,4 @@
-//! Every call has the answer that the worker itself gives.
+//! Every call returns the worker's own answer.
 
 use sextant_links::{
     grpc::Error,
@@ -108,7 +108,7 @@ async fn what_is_no_address_or_nobodys_is_said_so() {
         let refused = refused.err().expect("not an address");
         assert!(matches!(refused, Error::Endpoint(_)), "{text}: {refused}");
     }
-    // Port 1 of the loopback interface is nobody's.
+    // Nothing listens on port 1 of the loopback interface.
     let refused = connector.connect_worker(there(), "127.0.0.1:1").await;
     let refused = refused.err().expect("nobody is there");
     assert!(matches!(refused, Error::Unreachable { .. }), "{refused}");

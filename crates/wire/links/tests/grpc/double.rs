@@ -1,4 +1,4 @@
-//! A worker that gives back what it is given, or keeps it.
+//! A worker that returns its inputs, or keeps its batches.
 
 use std::{
     collections::BTreeMap,
@@ -19,9 +19,9 @@ use tokio::sync::mpsc;
 
 pub struct Double {
     name: WorkerId,
-    /// The next batches are refused so.
+    /// The error with which the next batches are refused.
     pub refuse: Mutex<Option<InferError>>,
-    /// Batches are kept, not answered.
+    /// Whether batches are kept instead of answered.
     pub keep: AtomicBool,
     kept: mpsc::UnboundedSender<Infer>,
     pub unloaded: Mutex<Vec<VariantId>>,
@@ -29,7 +29,7 @@ pub struct Double {
 }
 
 impl Double {
-    /// A worker, and what it keeps.
+    /// A worker, and the batches that it keeps.
     pub fn new(name: &str) -> (Arc<Self>, mpsc::UnboundedReceiver<Infer>) {
         let (kept, keeps) = mpsc::unbounded_channel();
         let double = Self {
@@ -133,7 +133,7 @@ pub fn worker_id(name: &str) -> WorkerId {
     WorkerId::new(name).expect("a name")
 }
 
-/// The worker that most processes have.
+/// The worker of most processes.
 pub fn there() -> &'static WorkerId {
     static THERE: LazyLock<WorkerId> = LazyLock::new(|| worker_id("there"));
     &THERE
@@ -149,7 +149,7 @@ pub fn part(value: f32) -> Part {
     Part::Inputs(vec![NamedTensor::new("x", tensor)])
 }
 
-/// A batch that may start at any time from now on.
+/// A batch that may start at any time.
 pub fn batch(parts: Vec<Part>, done: impl FnOnce(InferOutcome) + Send + 'static) -> Infer {
     Infer {
         variant: variant_id("m"),
@@ -162,7 +162,7 @@ pub fn batch(parts: Vec<Part>, done: impl FnOnce(InferOutcome) + Send + 'static)
     }
 }
 
-/// Sends a batch and waits for what became of it.
+/// Sends a batch and waits for the result.
 pub async fn infer(worker: &dyn Work, parts: Vec<Part>) -> InferOutcome {
     let (sender, outcome) = tokio::sync::oneshot::channel();
     worker.infer(batch(parts, move |outcome| {

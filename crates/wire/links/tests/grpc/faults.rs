@@ -1,4 +1,4 @@
-//! Connections that break, peers that do not listen: every call still has one answer.
+//! Connections that break and peers that do not listen: every call still has one answer.
 
 use std::{
     sync::{
@@ -24,7 +24,7 @@ use crate::{
     process::{Process, RemoteProcess, config, connector, dispatcher, hello, reach},
 };
 
-/// Batches that the worker keeps, and how they are answered.
+/// Batches that the worker keeps, and the receivers of their answers.
 struct WaitingBatches {
     answers: mpsc::UnboundedReceiver<InferError>,
     answered: Arc<AtomicUsize>,
@@ -56,7 +56,7 @@ async fn waiting(process: &mut Process, reached: &RemoteProcess, count: usize) -
 }
 
 impl WaitingBatches {
-    /// Every batch is answered as lost, and the worker's own answers find nobody.
+    /// Every batch is answered as lost, and the worker's own answers reach nobody.
     async fn all_lost(mut self) {
         let count = self.kept.len();
         for _ in 0..count {
@@ -151,7 +151,7 @@ async fn a_peer_that_does_not_listen_breaks_the_link() {
     let mut sent = 0usize;
     while link.send(inputs(sent as u64, 1 << 16)).is_ok() {
         sent += 1;
-        // The queue, the windows of the protocol and the buffers of the system are all that holds.
+        // Only the queue, the protocol's windows and the system's buffers hold messages.
         assert!(sent << 16 < 256 << 20, "nothing bounds what waits");
         tokio::task::yield_now().await;
     }

@@ -1,4 +1,4 @@
-//! Who may give orders.
+//! Which callers may give orders.
 
 use sextant_links::{
     front::Connector,
@@ -17,7 +17,7 @@ fn calling(caller: Caller, token: Option<u64>) -> GrpcConnector {
     connector(Limits::default(), hello(caller, token))
 }
 
-/// A dispatcher that does not lead, and the token that it may be given.
+/// A dispatcher that does not lead, and a sender for its token.
 fn standing_by() -> (watch::Sender<Option<u64>>, GrpcConnector) {
     let token = watch::Sender::new(None);
     let hello = Hello {
@@ -47,14 +47,14 @@ async fn a_leader_that_has_been_succeeded_gives_no_orders() {
         "the worker obeys {refused:?}"
     );
     assert_eq!(first.connection.await.expect("no panic"), Err(Broken));
-    // Nor is it let in again.
+    // It is not accepted again either.
     let reason = refusal(&process, FIRST).await;
     assert!(reason.contains(&format!("leads with {token}")), "{reason}");
     assert!(infer(&*second.worker, vec![part(1.0)]).await.is_ok());
     process.stop().await;
 }
 
-/// Why a dispatcher with this token is not let in.
+/// The reason why a dispatcher with this token is refused.
 async fn refusal(process: &Process, token: u64) -> String {
     let stranger = calling(Caller::Dispatcher, Some(token));
     let refused = stranger.connect_worker(there(), &process.endpoint).await;
@@ -73,7 +73,7 @@ async fn a_token_that_the_store_does_not_know_harms_nobody() {
         assert!(reason.contains("lead"), "{reason}");
         assert!(infer(&*leader.worker, vec![part(1.0)]).await.is_ok());
     }
-    // Nor does one that is named on a link that is there.
+    // A token that is named on an existing link is refused as well.
     let (token, standby) = standing_by();
     let standby = reach(&standby, &process.endpoint).await;
     token.send_replace(Some(u64::MAX));
@@ -95,7 +95,7 @@ async fn who_stands_by_may_look_and_takes_over_on_the_same_link() {
     assert_eq!(reached.worker.stats().await, Ok(stats()));
     token.send_replace(Some(process.elect("second").await));
     assert!(infer(&*reached.worker, vec![part(1.0)]).await.is_ok());
-    // Having stood down it is not obeyed any more.
+    // A dispatcher that has resigned is not obeyed any more.
     token.send_replace(None);
     assert!(infer(&*reached.worker, vec![part(1.0)]).await.is_err());
     assert_eq!(reached.connection.await.expect("no panic"), Err(Broken));
@@ -122,7 +122,7 @@ async fn another_fleet_is_refused() {
     let refused = stranger.connect_mailbox(there(), &process.endpoint).await;
     let reason = refused.err().expect("another fleet").to_string();
     assert!(reason.contains("`other`"), "{reason}");
-    // No dispatcher runs there.
+    // No dispatcher runs in that process.
     let front = calling(Caller::FrontEnd, None);
     let refused = front.connect_dispatcher(&process.endpoint).await;
     let reason = refused.err().expect("no dispatcher").to_string();

@@ -1,4 +1,4 @@
-//! A query's four messages: asked at the dispatcher, its inputs sent to the worker.
+//! A query's four messages: it is asked of the dispatcher, and its inputs are sent to the worker.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use crate::{
     process::{Process, config, connector, dispatcher, hello, reach},
 };
 
-/// Sends each query as a batch of its own to one worker.
+/// Sends each query as a separate batch to one worker.
 struct Direct(WorkerClient);
 
 #[async_trait]
@@ -67,7 +67,7 @@ impl Dispatch for Direct {
         });
         let result = infer(&*self.0, vec![Part::Held(ask.ticket)]).await;
         let result = result.map_err(|error| QueryError::new(Code::Unavailable, error.to_string()));
-        // The outputs went straight to the front end.
+        // The outputs went directly to the front end.
         assert_eq!(result?.outputs, [Ok(Vec::new())]);
         Ok(())
     }
@@ -128,7 +128,7 @@ fn tensor() -> Tensor {
     Tensor::from_elements(vec![1, 3], &[1u8, 2, 3]).expect("three")
 }
 
-/// A process with a worker, and one with a dispatcher that sends everything there.
+/// A process with a worker, and one with a dispatcher that sends everything to that worker.
 async fn processes() -> (Process, Process) {
     let process = Process::start(config()).await;
     let reached = reach(&dispatcher(), &process.endpoint).await;
@@ -207,7 +207,7 @@ async fn inputs_go_to_the_worker_and_outputs_come_from_there() {
         assert_eq!(done, FrontReport::Done { query, outcome });
     }
 
-    // A refusal comes with its code.
+    // A refusal has its code.
     asking
         .send(ask(ticket(10), kept(0)))
         .expect("the link holds");

@@ -1,4 +1,4 @@
-//! Roles reach each other over real sockets of the loopback interface as they do in one process.
+//! Over real sockets of the loopback interface, roles reach each other as in one process.
 
 mod cable;
 mod callers;

@@ -1,4 +1,4 @@
-//! A process with a worker, and those who call it.
+//! A process with a worker, and its callers.
 
 use std::sync::Arc;
 
@@ -22,13 +22,13 @@ use crate::double::{Double, there};
 
 pub const FLEET: &str = "test";
 
-/// The token of whoever leads from the start.
+/// The token of the first leader.
 pub const FIRST: u64 = 1;
 
 /// A process that is reached over a port.
 pub struct Process {
     pub endpoint: Arc<str>,
-    /// Says who leads.
+    /// The store that names the leader.
     pub metadata: Arc<InProcessStore>,
     pub double: Arc<Double>,
     pub kept: mpsc::UnboundedReceiver<Infer>,
@@ -48,7 +48,7 @@ pub fn config() -> GrpcConfig {
 }
 
 impl Process {
-    /// A process with worker `there`.
+    /// Starts a process with worker `there`.
     pub async fn start(config: GrpcConfig) -> Self {
         let metadata = Arc::new(InProcessStore::new());
         let server = GrpcServer::bind(config, Arc::clone(&metadata) as _).await;
@@ -71,7 +71,7 @@ impl Process {
         process
     }
 
-    /// Whoever leads stands down, and another leads under the answered token.
+    /// The leader resigns, and `holder` leads with the returned token.
     pub async fn elect(&self, holder: &str) -> u64 {
         let role = sextant_fleet::LEADING_ROLE;
         if let Some(leader) = self.metadata.leader(role).await.expect("leader") {

@@ -43,7 +43,7 @@ async fn releases_without_a_version_in_common_tell_each_other() {
         ..config()
     });
     let process = process.await;
-    // A release later still, which understands version 3 no more.
+    // A still later release that no longer understands version 3.
     let later = Protocol {
         oldest: 4,
         newest: 5,

@@ -1,4 +1,4 @@
-//! Workers come and go.
+//! Workers that appear and disappear.
 
 use std::{
     sync::Arc,
@@ -40,7 +40,7 @@ impl World {
         }
     }
 
-    /// The worker says where it is.
+    /// Announces the worker's endpoint.
     async fn announce(&self, name: &str, endpoint: &str) {
         let record = WorkerRecord {
             endpoint: Some(endpoint.into()),
@@ -97,7 +97,7 @@ async fn workers_are_reached_as_they_come_and_lost_as_they_go() {
     assert!(infer(&*client, vec![part(1.0)]).await.is_ok());
     assert_eq!(world.present(), [worker_id("there")]);
 
-    // A cut: the worker is lost, and reached again as soon as that is possible.
+    // A cut: the worker is lost, and reached again as soon as possible.
     cable.cut();
     world.down("there").await;
     assert_eq!(world.present(), []);
@@ -106,13 +106,13 @@ async fn workers_are_reached_as_they_come_and_lost_as_they_go() {
     let client = world.up("there").await;
     assert!(infer(&*client, vec![part(1.0)]).await.is_ok());
 
-    // It lies still: lost after a second of silence.
+    // The cable is held: the worker is lost after a second of silence.
     cable.hold();
     world.down("there").await;
     cable.mend();
     world.up("there").await;
 
-    // It moves.
+    // The worker moves.
     let moved = Process::start(config()).await;
     world.announce("there", &moved.endpoint).await;
     world.down("there").await;
@@ -120,7 +120,7 @@ async fn workers_are_reached_as_they_come_and_lost_as_they_go() {
     assert!(infer(&*client, vec![part(1.0)]).await.is_ok());
     process.stop().await;
 
-    // It leaves.
+    // The worker leaves.
     let left = world.store.remove_worker(there()).await;
     assert!(left.expect("the store is here"));
     world.down("there").await;

@@ -81,7 +81,7 @@ async fn large_tensors_arrive_whole() {
     let tensor = large(16 << 20);
     let result = infer(&*reached.worker, vec![part(&tensor)]).await;
     let outputs = &result.expect("a result").outputs;
-    // Not compared by `assert_eq`: nobody reads 16 MiB.
+    // Not compared by `assert_eq`, which would print 16 MiB.
     assert!(*outputs == [Ok(vec![tensor])], "changed on the way");
     process.stop().await;
 }
@@ -95,7 +95,7 @@ async fn what_is_too_large_is_answered_and_harms_nobody() {
     let process = Process::start(GrpcConfig { limits, ..config() }).await;
     let (large, small) = (large(2 << 20), large(8));
 
-    // Towards the worker: the batch is refused, and the reason is told.
+    // To the worker: the batch is refused with the reason.
     let strict = connector(limits, hello(Caller::Dispatcher, Some(FIRST)));
     let reached = reach(&strict, &process.endpoint).await;
     let result = infer(&*reached.worker, vec![part(&large)]).await;
@@ -104,7 +104,7 @@ async fn what_is_too_large_is_answered_and_harms_nobody() {
     let result = infer(&*reached.worker, vec![part(&small)]).await;
     assert_eq!(result.expect("a result").outputs, [Ok(vec![small])]);
 
-    // From the worker: the outputs are missing, and the reason is told.
+    // From the worker: the outputs are missing, with the reason.
     let lenient = connector(Limits::default(), hello(Caller::Dispatcher, Some(FIRST)));
     let reached = reach(&lenient, &process.endpoint).await;
     let medium = self::large(3 << 19);

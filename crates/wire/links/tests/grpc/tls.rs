@@ -1,4 +1,4 @@
-//! Both ends prove who they are.
+//! Both ends authenticate themselves.
 
 use std::{
     path::{Path, PathBuf},
@@ -38,7 +38,7 @@ impl Authority {
         made
     }
 
-    /// Gives the process a certificate in place of the one that it has.
+    /// Replaces the certificate of the process.
     fn issue(&self, names: &[&str]) {
         let key = KeyPair::generate().expect("a key");
         let names: Vec<String> = names.iter().map(|it| (*it).to_owned()).collect();
@@ -96,7 +96,7 @@ async fn only_processes_with_a_certificate_talk() {
     let reached = reach(&connector(Some(authority.tls())), &process.endpoint).await;
     assert!(infer(&*reached.worker, vec![part(1.0)]).await.is_ok());
 
-    // Without encryption, and with a certificate of somebody else.
+    // Without encryption, and with a certificate of another authority.
     is_refused(&connector(None), &process.endpoint).await;
     let stranger = Authority::new(&["127.0.0.1"]);
     is_refused(&connector(Some(stranger.tls())), &process.endpoint).await;
@@ -184,7 +184,7 @@ async fn a_certificate_that_names_a_role_lets_nobody_play_another() {
     }
 }
 
-/// Whoever renews certificates replaces their files.
+/// A renewal of certificates replaces their files.
 #[tokio::test]
 async fn new_connections_show_the_certificates_that_the_files_hold() {
     let authority = Authority::new(&["before.example"]);
@@ -218,7 +218,7 @@ async fn new_connections_show_the_certificates_that_the_files_hold() {
         "an open link goes on"
     );
 
-    // A caller shows what its files hold, too.
+    // A caller also shows the content of its files.
     let own = Authority::new(&["a.stranger.example"]);
     let caller = connector(Some(MutualTls {
         ca: authority.file("ca.pem"),

@@ -1,4 +1,4 @@
-//! Every call has the answer that the worker itself gives.
+//! Every call returns the worker's own answer.
 
 use std::{sync::atomic::Ordering, time::Duration};
 
@@ -60,7 +60,7 @@ async fn a_worker_that_is_told_to_leave_drains_from_the_answer_on() {
     }
 }
 
-/// A worker that can read nothing but signs of life and looks.
+/// A worker that can read only signs of life and looks.
 async fn another_version(link: Near<FromWorker, ToWorker>) {
     let mut clock = 0;
     while let Ok(message) = link.receive().await {

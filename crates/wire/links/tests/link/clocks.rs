@@ -1,4 +1,4 @@
-//! Windows and times are moved from clock to clock.
+//! Windows and times are converted from clock to clock.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use crate::{
 
 const MS: i64 = 1_000_000;
 
-/// How far a time may be off.
+/// The allowed error of a time.
 const ALLOWED: Duration = Duration::from_millis(1);
 
 #[tokio::test(start_paused = true)]
@@ -48,7 +48,7 @@ async fn check(skew_ns: i64, seed: u64) {
         near(window.earliest, earliest, &context);
         near(window.latest.expect("a latest start"), latest, &context);
         assert_eq!(window.expected, Duration::from_micros(2_500));
-        // The double says that it started at `earliest`, on its clock.
+        // The double states that it started at `earliest`, on its clock.
         near(outcome.timings.started, earliest, &context);
         tokio::time::sleep(Duration::from_millis(next(&mut random) % 200)).await;
     }

@@ -1,4 +1,4 @@
-//! A worker that notes what it is told and answers as it is told to.
+//! A worker that records its calls and answers as a test requires.
 
 use std::{
     collections::BTreeMap,
@@ -20,7 +20,7 @@ use sextant_types::{
     VariantId, VariantSpec, WorkerId,
 };
 
-/// What a batch or load asked for.
+/// The window of a batch or load.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Window {
     pub earliest: Instant,
@@ -31,10 +31,10 @@ pub struct Window {
 #[derive(Default)]
 pub struct Double {
     pub windows: Mutex<Vec<Window>>,
-    /// The next batches and loads are refused so.
+    /// The error with which the next batches and loads are refused.
     pub refuse_infer: Mutex<Option<InferError>>,
     pub refuse_work: Mutex<Option<WorkError>>,
-    /// Batches are kept, not answered.
+    /// Whether batches are kept instead of answered.
     pub keep: Mutex<bool>,
     pub kept: Mutex<Vec<Infer>>,
     pub unloaded: Mutex<Vec<VariantId>>,
@@ -98,7 +98,7 @@ impl Work for Double {
                 Some(input) => Ok(vec![input.tensor.clone()]),
                 None => Err(InferError::failed("no inputs")),
             },
-            // The front end has them.
+            // The front end has the outputs.
             Part::Held(_) => Ok(Vec::new()),
         });
         (infer.done)(Ok(BatchResult {
@@ -147,7 +147,7 @@ impl Work for Double {
     }
 }
 
-/// Statistics with something in every field.
+/// Statistics with a value in every field.
 pub fn stats() -> WorkerStats {
     let errors = |count| Mispredictions {
         count,

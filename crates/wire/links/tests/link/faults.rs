@@ -1,4 +1,4 @@
-//! Links that break, peers that misbehave: every call still has one answer.
+//! Links that break and peers that misbehave: every call still has one answer.
 
 use std::{
     sync::{
@@ -62,7 +62,7 @@ async fn a_cut_link_answers_everything_once() {
     }
     let ended = (&mut world.connection).await.expect("no panic");
     assert_eq!(ended, Err(Broken));
-    // What comes later was never sent.
+    // Later batches were never sent.
     let refused = infer(&world, vec![part(1.0)]).await.expect_err("refused");
     assert_eq!(refused, InferError::ShuttingDown);
     assert!(
@@ -74,7 +74,7 @@ async fn a_cut_link_answers_everything_once() {
     );
     assert!(world.worker.unload(&id("m-a")).await.is_err());
     assert!(world.worker.stats().await.is_err());
-    // The worker's own answers find nobody any more.
+    // The worker's own answers reach nobody any more.
     for kept in world.double.kept.lock().expect("sound").drain(..) {
         (kept.done)(Err(InferError::TooLate));
     }
@@ -133,7 +133,7 @@ fn batch() -> Request {
     }
 }
 
-/// What the serving half answers to one request; the clocks are `compared` before.
+/// The serving half's answer to one request; with `compared`, the clocks are compared first.
 async fn answer(request: Request, compared: bool) -> Report {
     let (client, server, _cable) = cable(5);
     let double = Arc::<Double>::default();

@@ -1,4 +1,4 @@
-//! A front end, dispatchers and mailboxes, with links of their own between each two.
+//! A front end, dispatchers and mailboxes, with a link between each two.
 
 mod chaos;
 mod fleet;

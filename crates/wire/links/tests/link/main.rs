@@ -1,7 +1,6 @@
-//! A worker or a dispatcher behind links behaves as it does in one process, whatever the clocks show.
+//! A worker or a dispatcher behind links behaves as in one process, whatever the clocks show.
 //!
-//! Time is tokio's paused time: it passes only while everything waits, so delays are exact and the
-//! tests take none.
+//! Time is tokio's paused time: it advances only while all tasks wait, so delays are exact and the tests take no time.
 
 mod calls;
 mod clocks;

@@ -18,7 +18,7 @@ use tokio::{
 
 use crate::double::Double;
 
-/// Where the clock of the sending side begins.
+/// Where the clock of the sending side starts.
 pub const HERE_NS: u64 = 1 << 60;
 
 /// One end.
@@ -33,7 +33,7 @@ pub struct Cable {
     least_ms: Arc<AtomicU64>,
 }
 
-/// A remote worker with all that lies behind it.
+/// A remote worker with everything behind it.
 pub struct World {
     pub worker: Arc<RemoteWorker>,
     pub double: Arc<Double>,
@@ -93,7 +93,7 @@ pub fn cable<A: Message, B: Message>(seed: u64) -> (Near<A, B>, Near<B, A>, Cabl
 }
 
 impl Cable {
-    /// Cuts it: what is under way is lost.
+    /// Cuts the cable: messages on their way are lost.
     pub fn cut(&self) {
         self.carriers.iter().for_each(AbortHandle::abort);
     }

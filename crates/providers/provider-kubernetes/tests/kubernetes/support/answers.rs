@@ -1,4 +1,4 @@
-//! What the API server answers.
+//! The answers of the API server.
 
 use std::time::Instant;
 
@@ -10,7 +10,7 @@ use sextant_provider_kubernetes::Kind;
 use super::{FaultKind, NAMESPACE, World};
 
 impl World {
-    /// `None` where it hangs.
+    /// `None` if it hangs.
     pub(crate) fn answer(
         &mut self,
         method: &Method,
@@ -81,7 +81,7 @@ impl World {
             return failure(404, "not found");
         };
         let selector = format!("app={name}");
-        // As the API server leaves out a 0.
+        // The API server omits a 0.
         let spec = match workload.replicas {
             0 => json!({}),
             replicas => json!({ "replicas": replicas }),

@@ -6,14 +6,14 @@ use sextant_provider_kubernetes::Kind;
 
 use super::{Fake, World};
 
-/// How long it takes notice of what was written.
+/// Time after which it notices a write.
 const LAG: Duration = Duration::from_millis(20);
 
-/// How long a pod takes that ends when it is asked to.
+/// Time that a pod takes to end when it is asked to.
 const HEEDS: Duration = Duration::from_millis(30);
 
 impl World {
-    /// Does what was due until now.
+    /// Does everything that is due by now.
     pub(crate) fn advance(&mut self, now: Instant) {
         if self.stalled {
             return;
@@ -71,7 +71,7 @@ impl World {
         }
     }
 
-    /// Names come back, so a number waits until its last pod is gone.
+    /// Names are reused, so a number waits until its last pod is gone.
     fn stateful_set(&mut self, name: &str, now: Instant) {
         let (replicas, ready_ms) = {
             let workload = &self.workloads[name];

@@ -8,23 +8,23 @@ use std::{
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
-/// A pod as the API server keeps it.
+/// A pod as the API server stores it.
 #[derive(Clone)]
 pub(crate) struct Fake {
     pub(crate) name: String,
     pub(crate) uid: String,
-    /// Whose labels it has.
+    /// The workload whose labels it has.
     pub(crate) workload: String,
-    /// Kind and name of what has made it.
+    /// Kind and name of its creator.
     pub(crate) owner: (String, String),
     pub(crate) annotations: BTreeMap<String, String>,
     pub(crate) created: Timestamp,
     pub(crate) born: Instant,
     pub(crate) ready: Instant,
     pub(crate) deleted: Option<Instant>,
-    /// It has ended and stays in the API.
+    /// Whether it has ended and stays in the API.
     pub(crate) failed: bool,
-    /// No node has room for it.
+    /// Whether no node has room for it.
     pub(crate) unschedulable: bool,
 }
 
@@ -55,7 +55,7 @@ impl Fake {
         !self.failed && !self.unschedulable && self.ready <= Instant::now()
     }
 
-    /// What is compared when some have to go: those that are not ready first, then by their cost.
+    /// The order in which pods end: those that are not ready first, then by their cost.
     pub(crate) fn rank(&self) -> (bool, i64, std::cmp::Reverse<Instant>) {
         let cost = self
             .annotations

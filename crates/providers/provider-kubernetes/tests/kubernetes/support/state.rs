@@ -1,4 +1,4 @@
-//! What a cluster has.
+//! The state of a cluster.
 
 use std::{collections::BTreeMap, time::Instant};
 
@@ -14,11 +14,11 @@ pub(crate) struct World {
     /// By name.
     pub(crate) pods: BTreeMap<String, Fake>,
     pub(crate) faults: Vec<Fault>,
-    /// Method and path of each call that was made.
+    /// Method and path of each call.
     pub(crate) calls: Vec<(Method, String)>,
-    /// Kubernetes does nothing for the time being.
+    /// Whether Kubernetes does nothing at present.
     pub(crate) stalled: bool,
-    /// Uids and names that were given.
+    /// Number of uids and names that were given.
     pub(crate) given: u64,
 }
 
@@ -29,19 +29,19 @@ pub(crate) struct Scalable {
     pub(crate) version: u64,
     /// When the replicas were last written.
     pub(crate) written: Instant,
-    /// What its pods get to finish, ms.
+    /// Time that its pods get to finish, ms.
     pub(crate) grace_ms: u64,
-    /// Its pods end when they are asked to.
+    /// Whether its pods end when they are asked to.
     pub(crate) heeds: bool,
-    /// How long its pods take until they are ready, ms.
+    /// Time that its pods take until they are ready, ms.
     pub(crate) ready_ms: u64,
 }
 
-/// What a call comes to.
+/// A fault of calls.
 pub(crate) struct Fault {
     pub(crate) method: Method,
     pub(crate) path_end: &'static str,
-    /// How often.
+    /// Number of calls that it affects.
     pub(crate) times: u32,
     pub(crate) what: FaultKind,
 }
@@ -53,9 +53,9 @@ pub(crate) enum FaultKind {
     Status(u16, &'static str),
     /// It is never answered.
     Hang,
-    /// It is answered so, with code 200.
+    /// It is answered with this text and code 200.
     Raw(&'static str),
-    /// It succeeds, but this has happened just before.
+    /// It succeeds, but this happens just before.
     After(fn(&mut World)),
 }
 
@@ -80,7 +80,7 @@ impl World {
         self.workloads.insert(name.to_owned(), workload);
     }
 
-    /// As somebody else does it.
+    /// Writes the replicas as somebody else does.
     pub(crate) fn scale(&mut self, replicas: u32) {
         let workload = self.workloads.get_mut("workers").expect("it is there");
         workload.replicas = replicas;
@@ -88,7 +88,7 @@ impl World {
         workload.written = Instant::now();
     }
 
-    /// Pods of a workload that are ready.
+    /// Number of ready pods of a workload.
     pub(crate) fn running(&self, workload: &str) -> usize {
         let pods = self.pods.values();
         pods.filter(|pod| pod.workload == workload && pod.is_ready())

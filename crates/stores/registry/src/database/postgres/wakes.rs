@@ -1,4 +1,4 @@
-//! Hearing from other processes that there may be work: `LISTEN` on a connection of its own.
+//! Listens for other processes that announce work: `LISTEN` on a connection of its own.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,11 +14,10 @@ use tokio::{
 
 use super::{CHANNEL, LEAST_PAUSE, MOST_PAUSE, PING_LIMIT};
 
-/// After such a silence the connection is asked whether it is still one: a cut in the network
-/// tells nobody.
+/// Silence after which the connection is tested: a cut in the network is not reported.
 const SILENCE: Duration = Duration::from_secs(30);
 
-/// The task that listens; it ends with this value.
+/// The task that listens. It ends with this value.
 #[derive(Debug)]
 pub(crate) struct Wakes {
     task: AbortHandle,
@@ -62,14 +61,14 @@ async fn follow(pool: PgPool, jobs: Arc<watch::Sender<u64>>) {
     }
 }
 
-/// Passes on what is heard until the connection is lost.
+/// Passes on messages until the connection is lost.
 async fn hear(mut listener: PgListener, jobs: &watch::Sender<u64>) -> sqlx::Error {
     listener.eager_reconnect(false);
     if let Err(error) = listener.listen(CHANNEL).await {
         return error;
     }
     loop {
-        // At first for what was missed before, then for each message.
+        // Once at the start for messages that were missed before, then for each message.
         jobs.send_modify(|count| *count += 1);
         loop {
             match timeout(SILENCE, listener.try_recv()).await {

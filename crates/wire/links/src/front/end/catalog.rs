@@ -9,21 +9,22 @@ use sextant_metadata::{InstanceState, View};
 use sextant_rpc::QueryError;
 use sextant_types::{ApplicationId, Code, ModelId, Releases, Route, Variant, VariantId, WorkerId};
 
-/// When it makes sense to try again before the metadata was read, ms.
+/// Advised time until a retry before the metadata was read, ms.
 const UNREAD_RETRY_MS: f64 = 500.0;
 
-/// Published variants. All that answer for one application or model have the same signature, so that
-/// any of them stands for it.
+/// Published variants. All variants that answer for one application or model have the same
+/// signature, so any of them represents it.
 #[derive(Default)]
 pub(super) struct Catalog {
     applications: HashMap<ApplicationId, Arc<Variant>>,
     models: HashMap<ModelId, Arc<Variant>>,
-    /// What references to models stand for.
+    /// The meaning of references to models.
     releases: Releases,
     variants: HashMap<VariantId, Arc<Variant>>,
-    /// Those of applications whose answers are kept.
+    /// The variants of applications that cache answers.
     cached: HashMap<ApplicationId, Vec<Arc<Variant>>>,
-    /// Whether it was read from the metadata; before, nothing is known of what is published.
+    /// Whether it was read from the metadata store. Before that, the published variants are not
+    /// known.
     is_read: bool,
 }
 
@@ -31,11 +32,11 @@ pub(super) struct Catalog {
 #[derive(Default)]
 pub(super) struct Serving {
     served: BTreeSet<VariantId>,
-    /// Workers that take what is new.
+    /// Number of workers that accept new queries.
     workers: usize,
-    /// Whether pools bring workers.
+    /// Whether pools start workers.
     has_pools: bool,
-    /// On how many of them a variant could not be loaded.
+    /// By variant: the number of these workers on which it could not be loaded.
     failures: BTreeMap<VariantId, usize>,
 }
 
@@ -64,7 +65,7 @@ impl Catalog {
         catalog
     }
 
-    /// A variant whose signature is that of what `route` addresses.
+    /// A variant whose signature is that of the application, model or variant in `route`.
     pub(super) fn find(&self, route: &Route) -> Result<&Arc<Variant>, QueryError> {
         let found = match route {
             Route::Application(id) => self.applications.get(id),
@@ -77,7 +78,7 @@ impl Catalog {
         })
     }
 
-    /// The variants of an application whose answers are kept.
+    /// The variants of an application that caches answers.
     pub(super) fn cached(&self, application: &ApplicationId) -> &[Arc<Variant>] {
         self.cached.get(application).map_or(&[], Vec::as_slice)
     }
@@ -131,7 +132,7 @@ impl Serving {
         serving
     }
 
-    /// Whether a worker is there or may come.
+    /// Whether a worker exists or may be started.
     pub(super) fn has_workers(&self) -> bool {
         self.workers > 0 || self.has_pools
     }

@@ -1,4 +1,4 @@
-//! A query on its way, as the front end that holds its inputs sees it.
+//! A query without an answer, as the front end that holds its inputs sees it.
 
 use std::time::{Duration, Instant};
 
@@ -15,9 +15,9 @@ use crate::{
     mailbox::PartOutputs,
 };
 
-/// What became of a query.
+/// The result of a query.
 pub(super) enum QueryOutcome {
-    /// A worker has answered under this assignment.
+    /// A worker has answered with this assignment.
     There {
         assignment: Box<Assignment>,
         outputs: PartOutputs,
@@ -26,13 +26,13 @@ pub(super) enum QueryOutcome {
     },
     /// The dispatcher has answered.
     Answered(Box<Answer>),
-    /// The dispatcher has chosen a variant whose answer is here.
+    /// The dispatcher has chosen a variant whose answer is cached here.
     Kept(Box<CacheHit>),
 }
 
 pub(super) type Reply = Result<QueryOutcome, QueryError>;
 
-/// A reply for the one who waits for it; given outside the lock.
+/// A reply for the waiting caller. It is given outside the lock.
 #[must_use]
 pub(super) struct Settlement(oneshot::Sender<Reply>, Reply);
 
@@ -42,14 +42,14 @@ pub(super) struct Entry {
     pub(super) rows: u32,
     /// Sizes of the inputs' dynamic dimensions.
     dims: Vec<u64>,
-    /// The inputs go with the query.
+    /// Whether the inputs go with the query.
     inline: bool,
     targets: Targets,
     best_effort: bool,
     explain: bool,
     sticky: Option<u64>,
     serial: Option<u64>,
-    /// Variants whose answers to its inputs are here.
+    /// Variants whose answers to its inputs are cached here.
     kept: Vec<KeptAnswer>,
     composites: Vec<Composite>,
     offline: bool,
@@ -59,7 +59,7 @@ pub(super) struct Entry {
     reply: oneshot::Sender<Reply>,
     /// How often its placement was lost.
     pub(super) losses: u32,
-    /// The first attempt of the present asking, and of the next.
+    /// The first attempt of the present asking, and that of the next.
     attempts: (u32, u32),
     pub(super) phase: Phase,
 }
@@ -68,23 +68,23 @@ pub(super) enum Phase {
     Unasked {
         since: Instant,
     },
-    /// By the dispatcher's link of that number.
+    /// Asked on the dispatcher's link of that number.
     Asked {
         link: u64,
     },
     Assigned {
         link: u64,
         assignment: Box<Assignment>,
-        /// The mailbox's link that took the inputs, and when.
+        /// The number of the mailbox's link that took the inputs, and when.
         sent: Option<(u64, Instant)>,
-        /// When the dispatcher said that a worker has run it.
+        /// When the dispatcher reported that a worker has run it.
         ran: Option<Instant>,
-        /// Why the worker will send no outputs: what the dispatcher was told as well.
+        /// Why the worker will send no outputs; the dispatcher was told as well.
         failed: Option<InferError>,
     },
 }
 
-/// When an answer is desired. None for a best-effort query, as at the dispatcher.
+/// The deadline for the answer. `None` for a best-effort query, as in the dispatcher.
 pub(super) fn deadline(
     (targets, step): (&Targets, Option<&ForStep>),
     best_effort: bool,
@@ -103,7 +103,7 @@ impl Settlement {
         Self(waits, reply)
     }
 
-    /// One who has gone needs no answer.
+    /// Gives the reply. A caller that has gone needs none.
     pub(super) fn give(self) {
         drop(self.0.send(self.1));
     }
@@ -143,18 +143,18 @@ impl Entry {
         }
     }
 
-    /// The same, with answers that are here.
+    /// Returns the entry with the answers that are cached here.
     pub(super) fn with(self, kept: Vec<KeptAnswer>) -> Self {
         Self { kept, ..self }
     }
 
-    /// When an answer is desired.
+    /// The deadline for the answer.
     pub(super) fn deadline(&self) -> Option<Instant> {
         let limits = (&self.targets, self.step.as_deref());
         deadline(limits, self.best_effort, self.arrived)
     }
 
-    /// The message that asks, each time under attempts of its own.
+    /// The message that asks the query. Each asking has its own range of attempts.
     pub(super) fn ask(&mut self, holder: u64, query: u64, clock: &Clock) -> QueryMessage {
         let first = self.attempts.1;
         self.attempts = (first, first.saturating_add(Ticket::PLACEMENTS));
@@ -185,7 +185,7 @@ impl Entry {
         }
     }
 
-    /// The worker that it was assigned to.
+    /// The worker to which it was assigned.
     pub(super) fn worker(&self) -> Option<&WorkerId> {
         match &self.phase {
             Phase::Assigned { assignment, .. } => Some(&assignment.worker),
@@ -193,7 +193,7 @@ impl Entry {
         }
     }
 
-    /// The link to a dispatcher that has it.
+    /// The link to a dispatcher that has the query.
     pub(super) fn link(&self) -> Option<u64> {
         match &self.phase {
             Phase::Unasked { .. } => None,
@@ -201,12 +201,12 @@ impl Entry {
         }
     }
 
-    /// Whether a ticket is that of the present asking.
+    /// Whether a ticket is from the present asking.
     pub(super) fn is_asked_as(&self, ticket: &Ticket) -> bool {
         ticket.attempt >= self.attempts.0
     }
 
-    /// Whether an assignment by the dispatcher at `link` counts.
+    /// Whether an assignment by the dispatcher at `link` is current.
     pub(super) fn takes(&self, link: u64, ticket: &Ticket) -> bool {
         self.is_asked_as(ticket)
             && match &self.phase {

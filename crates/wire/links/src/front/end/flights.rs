@@ -1,8 +1,8 @@
-//! Equal queries that are on their way at once: the first of them runs, the others wait for it.
+//! Equal concurrent queries: the first of them runs, and the others wait for it.
 //!
-//! Which variant answers is for the dispatcher to say, so nobody is given the answer of another query. Whoever has waited looks
-//! once more for what is kept, and asks with it as everybody does. Where the first one is given up, the next one runs; where it
-//! was refused, or its answer is not kept, all others run.
+//! The dispatcher chooses which variant answers, so no query is given the answer of another one. A query that has
+//! waited looks into the cache again, and then asks as every query does. If the first query is given up, the next one
+//! runs. If it was refused, or its answer is not cached, all others run.
 
 use std::{collections::HashMap, sync::Arc, time::Instant};
 
@@ -14,14 +14,14 @@ use tokio::{sync::Semaphore, time::timeout_at};
 
 use super::entry::deadline;
 
-/// Queries that wait for each other.
+/// The queries that wait for each other.
 #[derive(Default)]
 pub(super) struct Flights(Mutex<HashMap<Equal, Flight>>);
 
-/// One permit, the right to run for all; closed when that is over.
+/// A semaphore with one permit, the right to run for all. It is closed when that is over.
 type Flight = Arc<Semaphore>;
 
-/// What equal queries have in common: whoever demands something else may be answered by another variant, or by another time.
+/// What equal queries have in common. With other demands another variant may answer, or another deadline may apply.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Equal {
     inputs: InputsDigest,
@@ -31,7 +31,7 @@ struct Equal {
     best_effort: bool,
 }
 
-/// A query's place among those that are equal to it.
+/// A query's place among the queries that are equal to it.
 pub(super) struct Seat<'a> {
     flights: &'a Flights,
     equal: Equal,
@@ -42,7 +42,7 @@ pub(super) struct Seat<'a> {
 // === impl Flights ===
 
 impl Flights {
-    /// Waits while an equal query is on its way, until its own deadline at most.
+    /// Waits while an equal query runs, at most until the query's own deadline.
     pub(super) async fn join(&self, query: &Query, inputs: InputsDigest) -> Seat<'_> {
         let mut seat = self.seat(Equal::new(query, inputs));
         let limits = (&query.targets, query.step.as_deref());
@@ -96,7 +96,7 @@ impl Equal {
 // === impl Seat ===
 
 impl Seat<'_> {
-    /// Whether it is this one's turn to run.
+    /// Whether it is this query's turn to run.
     async fn wait(&self, deadline: Option<Instant>) -> bool {
         let Some(flight) = &self.flight else {
             return false;
@@ -107,7 +107,7 @@ impl Seat<'_> {
         };
         match turn {
             Some(Ok(turn)) => {
-                // It is given on where the seat is left.
+                // The permit is released when the seat is dropped.
                 turn.forget();
                 true
             }
@@ -115,12 +115,12 @@ impl Seat<'_> {
         }
     }
 
-    /// Whether it runs, and others wait for it.
+    /// Whether this query runs and others wait for it.
     pub(super) fn is_first(&self) -> bool {
         self.is_first
     }
 
-    /// Has those who wait go on.
+    /// Lets the waiting queries go on.
     pub(super) fn end(self) {
         if let Some(flight) = &self.flight {
             flight.close();
@@ -135,7 +135,7 @@ impl Drop for Seat<'_> {
         if let Some(flight) = flight.filter(|_| self.is_first) {
             flight.add_permits(1);
         }
-        // Nobody else sits in it, and nobody comes while the lock is held.
+        // Nobody else has a seat, and nobody can join while the lock is held.
         let left = flights.get(&self.equal);
         if left.is_some_and(|flight| Arc::strong_count(flight) == 1) {
             flights.remove(&self.equal);

@@ -1,4 +1,4 @@
-//! Follows the fleet: links to the dispatcher that leads and to the mailboxes of the workers.
+//! Follows the fleet: keeps links to the leading dispatcher and to the mailboxes of the workers.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -21,10 +21,10 @@ mod links;
 /// The role whose leader takes queries.
 const ROLE: &str = "dispatcher";
 
-/// Time between two looks at queries that wait.
+/// Time between two looks at waiting queries.
 const SWEEP: Duration = Duration::from_millis(20);
 
-/// Never ends by itself.
+/// Follows the fleet; never ends by itself.
 pub(super) async fn follow(
     front: &Arc<FrontEnd>,
     connector: Arc<dyn Connector>,
@@ -47,7 +47,8 @@ pub(super) async fn follow(
             }
         }
     };
-    // Side by side: a sweep must not cut off a call of the store that takes longer than its period.
+    // These run concurrently: a sweep must not cancel a call of the store that takes longer than
+    // the sweep's period.
     tokio::select! {
         () = sweeping => {}
         () = following => {}
@@ -59,9 +60,9 @@ struct Fleet {
     front: Arc<FrontEnd>,
     connector: Arc<dyn Connector>,
     leader: watch::Sender<Option<Leader>>,
-    /// By worker: its endpoint, and what is dropped when it leaves.
+    /// By worker: its endpoint, and a sender that is dropped when the worker leaves.
     mailboxes: BTreeMap<WorkerId, (Arc<str>, oneshot::Sender<()>)>,
-    /// Ends them when it is dropped.
+    /// The tasks; they end when this is dropped.
     tasks: JoinSet<()>,
 }
 
@@ -104,7 +105,7 @@ impl Fleet {
 
     fn lead(&self, leader: Option<&Leader>) {
         self.leader.send_if_modified(|known| {
-            // One that leads again is the same: its link and its queries stay.
+            // A candidate that leads again is the same: its link and its queries stay.
             let name = |leader: &Leader| leader.candidate.clone();
             let is_other = known.as_ref().map(name) != leader.map(name);
             if is_other {

@@ -1,8 +1,9 @@
-//! Answers that a front end keeps of queries whose inputs stay with it.
+//! Answers that a front end caches, of queries whose inputs stay with it.
 //!
-//! Which variant answers is for the dispatcher to say. So a query says for which variants there is an answer to its inputs,
-//! the dispatcher chooses as for any other, and where the choice is among them it says so in place of a placement: no
-//! inputs travel and no device runs. Right behind a switch the choice is another variant, whose answer is not among them.
+//! The dispatcher chooses which variant answers. So a query states for which variants an answer to its inputs is
+//! cached, and the dispatcher chooses as for any other query. If the choice is one of these variants, the dispatcher
+//! says so instead of placing the query: no inputs travel and no device runs. Directly after a switch the choice is
+//! another variant, whose answer is not cached.
 
 use std::sync::Arc;
 
@@ -10,19 +11,19 @@ use sextant_answers::{Cache, CachedAnswer, InputsDigest};
 use sextant_rpc::KeptAnswer;
 use sextant_types::{Tensor, Variant, VariantId};
 
-/// The answers to the inputs of one query.
+/// The cached answers to the inputs of one query.
 pub(super) struct Lookup {
     cache: Arc<Cache>,
     digest: InputsDigest,
     kept: Vec<(Arc<Variant>, CachedAnswer)>,
-    /// What is asked all the same, to be compared.
+    /// Variants that run all the same, with the cached answers to compare.
     on_trial: Vec<(Arc<Variant>, CachedAnswer)>,
 }
 
 // === impl Lookup ===
 
 impl Lookup {
-    /// What is kept of the variants that may be chosen.
+    /// The cached answers of the variants that may be chosen.
     pub(super) fn new<'a>(
         cache: Arc<Cache>,
         variants: impl Iterator<Item = &'a Arc<Variant>>,
@@ -41,12 +42,12 @@ impl Lookup {
         }
     }
 
-    /// Whether no variant has an answer to these inputs.
+    /// Whether no variant has a cached answer to these inputs.
     pub(super) fn is_empty(&self) -> bool {
         self.kept.is_empty() && self.on_trial.is_empty()
     }
 
-    /// What the dispatcher is told.
+    /// The cached answers as the dispatcher is told.
     pub(super) fn offers(&self) -> Vec<KeptAnswer> {
         let of = |variant: &Variant| KeptAnswer {
             variant: variant.id.clone(),
@@ -55,7 +56,7 @@ impl Lookup {
         self.kept.iter().map(|(variant, _)| of(variant)).collect()
     }
 
-    /// The answer of a variant that was offered.
+    /// The cached answer of a variant.
     pub(super) fn answer(&self, variant: &VariantId) -> Option<&CachedAnswer> {
         self.cache.count(true);
         self.put_off(|_| true);
@@ -63,7 +64,7 @@ impl Lookup {
         kept.find(|(it, _)| it.id == *variant).map(|(_, kept)| kept)
     }
 
-    /// A worker has answered by a variant: its answer is kept, or compared with the one that was.
+    /// Caches an answer that a worker gave with the variant, or compares it with the cached one.
     pub(super) fn learn(&self, variant: &Variant, outputs: &[Tensor]) {
         self.cache.count(false);
         let is_it = |it: &Variant| it.id == variant.id && it.artefact == variant.artefact;
@@ -81,7 +82,7 @@ impl Lookup {
         }
     }
 
-    /// Those of the variants on trial that were not chosen are to be compared another time.
+    /// Variants on trial that were not chosen are compared at another time.
     fn put_off(&self, is_left: impl Fn(&Variant) -> bool) {
         let on_trial = self.on_trial.iter().filter(|(it, _)| is_left(it));
         on_trial.for_each(|(it, _)| self.cache.put_off(it));

@@ -1,10 +1,10 @@
-//! The queries of a front end and its links: who has been asked, and who answers.
+//! The queries of a front end and its links: who was asked, and who answers.
 //!
-//! A query is *unasked* until a link to the leading dispatcher takes it, *asked* until the dispatcher has
-//! answered it or named a worker, then *assigned*. It leaves once: with outputs under its current ticket,
-//! with the dispatcher's answer or refusal, or with a refusal here. What an earlier dispatcher or an earlier placement
-//! says is stale: each link to a dispatcher has a number, and asking again raises the attempt beyond
-//! all that the earlier dispatcher can have used.
+//! A query is *unasked* until a link to the leading dispatcher takes it, *asked* until the dispatcher has answered it
+//! or named a worker, then *assigned*. It leaves once: with outputs under its current ticket, with the dispatcher's
+//! answer or refusal, or with a refusal by the front end. Messages of an earlier dispatcher or about an earlier
+//! placement are stale: each link to a dispatcher has a number, and asking again raises the attempt beyond all attempts
+//! that the earlier dispatcher can have used.
 
 use std::{
     collections::HashMap,
@@ -26,13 +26,13 @@ use crate::{
 
 mod links;
 
-/// The outputs of a query that a worker has run come within this time, or are lost.
+/// Time after a worker has run a query within which its outputs arrive, or count as lost.
 const OUTPUTS_WAIT: Duration = Duration::from_secs(1);
 
-/// When it makes sense to try again where no dispatcher leads.
+/// Advised time until a retry while no dispatcher leads.
 const LEADER_RETRY_MS: f64 = 1_000.0;
 
-/// When it makes sense to try again where a worker was lost.
+/// Advised time until a retry after a worker was lost.
 const WORKER_RETRY_MS: f64 = 100.0;
 
 /// The link to a dispatcher.
@@ -58,12 +58,12 @@ pub(super) struct State {
     queries: HashMap<u64, Entry>,
     dispatcher: Option<DispatcherEnd>,
     mailboxes: HashMap<WorkerId, MailboxEnd>,
-    /// Links so far.
+    /// Number of links so far.
     links: u64,
     closed: bool,
 }
 
-/// What a look at a query that waits comes to.
+/// The result of a look at a waiting query.
 enum Verdict {
     Wait,
     AskAgain,
@@ -86,7 +86,7 @@ impl State {
         }
     }
 
-    /// The dispatcher that takes queries now.
+    /// The dispatcher that now takes queries.
     pub(super) fn leader(&self) -> Option<&Leader> {
         let end = self.dispatcher.as_ref().filter(|end| end.leads)?;
         Some(&end.leader)
@@ -96,12 +96,12 @@ impl State {
         self.dispatcher.as_ref().map_or(0.0, |end| end.utilization)
     }
 
-    /// Queries that are not answered yet.
+    /// Number of queries that are not answered yet.
     pub(super) fn waiting(&self) -> usize {
         self.queries.len()
     }
 
-    /// Takes in a query and asks.
+    /// Adds a query and asks it.
     pub(super) fn add(&mut self, query: u64, entry: Entry) -> Result<(), QueryError> {
         if self.closed {
             return Err(closing());
@@ -114,21 +114,21 @@ impl State {
         Ok(())
     }
 
-    /// Nobody waits for the query any more.
+    /// Gives up a query whose caller has gone.
     pub(super) fn give_up(&mut self, query: u64) {
         if let Some(entry) = self.queries.remove(&query) {
             self.tell_given_up(query, &entry);
         }
     }
 
-    /// Answers everything; later queries are refused.
+    /// Answers all queries; later queries are refused.
     pub(super) fn close(&mut self) -> Vec<Settlement> {
         self.closed = true;
         let queries = self.queries.drain();
         queries.map(|(_, entry)| entry.refuse(closing())).collect()
     }
 
-    /// Refuses what has waited too long, and asks again what has been lost.
+    /// Refuses queries that have waited too long, and asks lost queries again.
     pub(super) fn sweep(&mut self, now: Instant) -> Vec<Settlement> {
         let mut verdicts = Vec::new();
         for (query, entry) in &self.queries {
@@ -175,13 +175,13 @@ impl State {
         }
     }
 
-    /// Whether the dispatcher that placed the query cannot be heard any more.
+    /// Whether the dispatcher that placed the query cannot be reached any more.
     fn is_orphaned(&self, entry: &Entry) -> bool {
         let link = self.dispatcher.as_ref().map(|end| end.number);
         entry.link() != link
     }
 
-    /// Whether the link that took the query's inputs still is there.
+    /// Whether the link that took the query's inputs still exists.
     fn is_reached(&self, entry: &Entry) -> bool {
         let Phase::Assigned {
             assignment, sent, ..
@@ -194,7 +194,7 @@ impl State {
         sent.is_some() && mailbox.map(|end| end.number) == sent
     }
 
-    /// Asks the leading dispatcher, or has the query wait for one.
+    /// Asks the leading dispatcher, or makes the query wait for one.
     fn ask(&mut self, query: u64) {
         let Some(entry) = self.queries.get_mut(&query) else {
             return;
@@ -212,7 +212,7 @@ impl State {
         };
     }
 
-    /// What was placed came to nothing, and no dispatcher will place it again.
+    /// Asks a query again whose placement failed and that no dispatcher will place again.
     fn ask_again(&mut self, query: u64) -> Option<Settlement> {
         let entry = self.queries.get_mut(&query)?;
         entry.losses += 1;
@@ -231,7 +231,7 @@ impl State {
         }
     }
 
-    /// In the order of their coming.
+    /// The queries for which `wanted` holds, in the order in which they came.
     fn select(&self, wanted: impl Fn(&Entry) -> bool) -> Vec<u64> {
         let queries = self.queries.iter().filter(|(_, entry)| wanted(entry));
         let mut queries: Vec<u64> = queries.map(|(query, _)| *query).collect();
@@ -243,7 +243,7 @@ impl State {
         if let Some(end) = &mut self.dispatcher
             && entry.link() == Some(end.number)
         {
-            // Over a broken link the dispatcher learns it by the break.
+            // If the link is broken, the dispatcher learns of it by that.
             let _ = end.send(FrontRequest::GiveUp { query });
         }
     }

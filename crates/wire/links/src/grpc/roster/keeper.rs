@@ -1,4 +1,4 @@
-//! One worker elsewhere: reached, lost, reached again.
+//! Keeps the link to one worker in another process.
 
 use std::{sync::Arc, time::Instant};
 
@@ -27,7 +27,7 @@ struct Task {
 }
 
 impl Keeper {
-    /// Begins; what an earlier keeper of the worker has to say comes before.
+    /// Starts the keeper. The events of an earlier keeper of the worker come first.
     pub(super) fn start(
         roster: &Arc<Roster>,
         name: &WorkerId,
@@ -57,7 +57,7 @@ impl Keeper {
         }
     }
 
-    /// The worker has a lease until then. If that is news and it is not reached, it is tried at once.
+    /// Notes the end of the worker's lease. If that is new and the worker is not reached, it is tried at once.
     pub(super) fn nudge(&mut self, lease_until_ms: u64) {
         if self.lease_until_ms != lease_until_ms {
             self.lease_until_ms = lease_until_ms;
@@ -65,7 +65,7 @@ impl Keeper {
         }
     }
 
-    /// Ends; the task is done when the worker has been published as gone.
+    /// Ends the keeper. The task ends when the worker's disappearance has been published.
     pub(super) fn end(&mut self) -> JoinHandle<()> {
         self.end.cancel();
         self.task.take().unwrap_or_else(|| tokio::spawn(async {}))
@@ -90,7 +90,7 @@ impl Task {
             let begun = Instant::now();
             match self.link().await {
                 Ok(()) => failed = false,
-                // Once for each outage: attempts go on.
+                // Logged once for each outage; the attempts go on.
                 Err(reason) if !failed => {
                     failed = true;
                     tracing::warn!(worker = %self.name, %reason, "a worker is not reached");

@@ -1,4 +1,4 @@
-//! One call is one link: who calls is checked, then its half is served by a task of its own.
+//! One call is one link: the caller is checked, and then a task of its own serves the local half.
 
 use std::{future::Future, sync::Arc};
 
@@ -24,10 +24,10 @@ use crate::{
     mailbox::{FromMailbox, Mailbox, ToMailbox, serve_mailbox},
 };
 
-/// Ends when this process ends its calls.
+/// Resolves when this process ends its calls.
 type End = BoxFuture<'static, ()>;
 
-/// Takes calls for the roles of a process.
+/// Accepts calls for the roles of a process.
 #[derive(Clone)]
 pub(super) struct Calls(pub(super) Roles);
 
@@ -112,12 +112,12 @@ impl Roles {
         let ending = self.0.ending.clone();
         let end: End = Box::pin(async move { ending.cancelled_owned().await });
         let half = half(Arc::new(link), end);
-        // A link that breaks is no event here: whoever called opens another.
+        // A broken link is no event here: the caller opens another.
         self.0.calls.spawn(async move { half.await.ok() });
         Ok(Response::new(Answers(frames)))
     }
 
-    /// What a call says of its caller, and whether its certificate lets it be that.
+    /// The opening of a call, if the caller's certificate permits its role.
     fn opening<T>(&self, request: &Request<T>) -> Result<Opening, Status> {
         let opening = Opening::read(request.metadata(), (&self.0.fleet, self.0.protocol))?;
         if let Some(address) = request.remote_addr() {

@@ -1,4 +1,4 @@
-//! The connections to the port, as they come: so many at most, and none for long on which nobody of the fleet calls.
+//! The incoming connections to the port: their number is limited, and so is the time without a call of the fleet.
 
 use std::{
     collections::HashMap,
@@ -28,30 +28,30 @@ use tonic::transport::server::Connected;
 
 use crate::grpc::tls::ServerTls;
 
-/// Connections that wait to be served.
+/// Number of connections that wait to be served.
 const WAITING: usize = 128;
 
-/// Before the system is asked again for a connection that it had no room for.
+/// Pause before the system is asked again for a connection for which it had no resources.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Who may be connected to a port, and for how long without a call.
+/// The limits of connections to a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CallerLimits {
-    /// Most connections; further ones wait to be accepted.
+    /// Largest number of connections; further ones wait to be accepted.
     pub most: usize,
-    /// Longest time of a handshake, and from there to the first call of a process of the fleet.
+    /// Longest time of a handshake, and from its end to the first call of a process of the fleet.
     pub patience: Duration,
 }
 
-/// Who is connected.
+/// The present connections.
 pub(super) struct Callers {
     places: Arc<Semaphore>,
     patience: Duration,
-    /// By the address of the other end: whether it has called.
+    /// By the peer's address: whether it has called.
     open: Mutex<HashMap<SocketAddr, Arc<AtomicBool>>>,
 }
 
-/// A place among the connections, until it is dropped.
+/// A place among the connections, held until it is dropped.
 struct Place {
     callers: Arc<Callers>,
     address: SocketAddr,
@@ -59,7 +59,7 @@ struct Place {
     _permit: OwnedSemaphorePermit,
 }
 
-/// A connection that ends unless there is a call on it in time.
+/// A connection that is closed unless there is a call on it in time.
 pub(super) struct GuardedConnection<S> {
     stream: S,
     place: Place,
@@ -76,7 +76,7 @@ pub(super) fn plain(
     connections(listener, callers, |stream| async { Some(stream) })
 }
 
-/// Those whose other end has shown a certificate of the fleet.
+/// The connections whose peers have shown a certificate of the fleet.
 pub(super) fn encrypted(
     listener: TcpListener,
     tls: ServerTls,
@@ -111,7 +111,7 @@ where
     ReceiverStream::new(connections)
 }
 
-/// Accepts connections as long as somebody takes them; slow ones hold up nobody.
+/// Accepts connections as long as the receiver exists. A slow connection delays no other.
 async fn accept<S, Begun>(
     listener: TcpListener,
     callers: Arc<Callers>,
@@ -166,7 +166,7 @@ impl Callers {
         })
     }
 
-    /// Whoever has this address is of the fleet.
+    /// Notes that the peer with this address belongs to the fleet.
     pub(super) fn called(&self, address: SocketAddr) {
         if let Some(has_called) = self.open.lock().get(&address) {
             has_called.store(true, Ordering::Relaxed);
@@ -205,7 +205,7 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         let mut open = self.callers.open.lock();
-        // The system may have given the address to another one by now.
+        // The system may have given the address to another connection by now.
         if let Some(known) = open.get(&self.address)
             && Arc::ptr_eq(known, &self.has_called)
         {

@@ -1,4 +1,4 @@
-//! Between front ends and dispatchers.
+//! Messages between front ends and dispatchers.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -137,7 +137,7 @@ fn pack_ask(ask: QueryMessage) -> proto::Ask {
             (rows, dims, None)
         }
         QueryInputs::Here(inputs) => {
-            // What was stripped goes without tensors, of which every model takes some.
+            // A stripped message has no tensors, which every model requires.
             let tensors = pack_named(inputs.unwrap_or_default());
             (0, Vec::new(), Some(proto::Tensors { tensors }))
         }
@@ -197,7 +197,7 @@ fn unpack_ask(ask: proto::Ask) -> Result<QueryMessage, MalformedFrame> {
             min_relative_accuracy: ask.min_relative_accuracy,
             max_cost_per_1k_usd: ask.max_cost_per_1k_usd,
             min_agreement: None,
-            // One that a later version has is none.
+            // A preference of a later version is read as none.
             prefer: ask.prefer.and_then(|prefer| prefer.parse().ok()),
         },
         best_effort: ask.best_effort,
@@ -266,7 +266,7 @@ fn unpack_report(body: placement::Body) -> Result<FrontReport, MalformedFrame> {
             load: assign.load,
             second_usd: assign.second_usd,
             explanation: assign.explanation.map(unpack_explanation).transpose()?,
-            // A dispatcher of an earlier release does not say.
+            // A dispatcher of an earlier release does not state it.
             file: unpack_file(&assign.file).ok(),
         })),
         placement::Body::Has(has) => FrontReport::Has(Box::new(CacheHit {
@@ -337,7 +337,7 @@ fn pack_answer(answer: Answer) -> proto::Answer {
     }
 }
 
-/// Outputs that are not what they say are a fault of the engine.
+/// Invalid outputs are a fault of the engine.
 fn unpack_answer(answer: proto::Answer) -> Result<Result<Answer, QueryError>, MalformedFrame> {
     let outputs = match unpack_named(answer.outputs)? {
         Ok(outputs) => outputs,
@@ -377,7 +377,7 @@ fn pack_error(error: QueryError) -> proto::Refusal {
     }
 }
 
-/// A code that is not known here is a fault of the service.
+/// An unknown code is a fault of the service.
 fn unpack_error(refusal: proto::Refusal) -> Result<QueryError, MalformedFrame> {
     Ok(QueryError {
         code: Code::parse(&refusal.code).unwrap_or(Code::Internal),
@@ -433,7 +433,7 @@ fn unpack_step(step: proto::ForStep, asks: &Route) -> Result<Box<ForStep>, Malfo
         after: step.after,
         asks: asks.clone(),
     };
-    // What is no time at all is none that is left.
+    // An invalid time counts as none left.
     let time = |ms: Option<f64>| ms.filter(|ms| ms.is_finite()).map(|ms| ms.max(0.0));
     Ok(Box::new(ForStep {
         of: Arc::new(of),
@@ -445,7 +445,7 @@ fn unpack_step(step: proto::ForStep, asks: &Route) -> Result<Box<ForStep>, Malfo
 }
 
 fn unpack_whole_accuracy(of: proto::WholeAccuracy) -> Result<WholeAccuracy, MalformedFrame> {
-    // What is no number asks for nothing.
+    // An invalid number asks for nothing.
     let share = |of: f64| {
         if of.is_finite() {
             of.clamp(0.0, 1.0)
@@ -488,7 +488,7 @@ fn unpack_explanation(explanation: proto::Explanation) -> Result<Explanation, Ma
         reason: explanation.reason,
         candidates: unpack_candidates(explanation.candidates)?,
         considered: considered.map_err(|_| MalformedFrame::Field("considered"))?,
-        // Front ends know pipelines, dispatchers do not.
+        // Only front ends know pipelines; dispatchers do not.
         steps: Vec::new(),
     })
 }

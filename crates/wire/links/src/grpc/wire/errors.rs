@@ -1,4 +1,4 @@
-//! Why something was not done.
+//! Errors as messages.
 
 use sextant_rpc::{InferError, WorkError};
 use sextant_types::{Code, VariantId};
@@ -8,7 +8,7 @@ use crate::grpc::proto::{self, failure::Failure, order_failure};
 
 const NOTHING: proto::Nothing = proto::Nothing {};
 
-/// Why a worker of a later version did not do it.
+/// The reason that a worker of a later version gave.
 const LATER: &str = "the reason is one of a later version";
 
 fn loss(variant: VariantId, reason: String) -> proto::Loss {
@@ -42,7 +42,7 @@ pub(super) fn pack_failure(error: InferError) -> proto::Failure {
     }
 }
 
-/// A code that is not known here is the engine's.
+/// An unknown code counts as the engine's.
 pub(super) fn unpack_failure(failure: proto::Failure) -> Result<InferError, MalformedFrame> {
     Ok(match failure.failure {
         None => InferError::failed(LATER),

@@ -1,4 +1,4 @@
-//! Between front ends and the mailboxes of workers.
+//! Messages between front ends and the mailboxes of workers.
 
 use std::collections::VecDeque;
 
@@ -51,7 +51,7 @@ impl Wire for ToMailbox {
                 delivery::Body::Beat(_) => Self::Beat,
                 delivery::Body::Inputs(inputs) => {
                     let ticket = field(inputs.ticket, "ticket")?.into();
-                    // Tensors that are not what they say spoil their own query only.
+                    // Invalid tensors affect only their own query.
                     match unpack_named(inputs.inputs)? {
                         Ok(tensors) => Self::Inputs {
                             ticket,

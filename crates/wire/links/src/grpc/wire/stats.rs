@@ -1,4 +1,4 @@
-//! What a worker did and how well it was foreseen.
+//! The actions of a worker, and how well their durations were predicted.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use sextant_rpc::{ActionKind, ActionStats, Mispredictions, WorkerStats};
 
 use crate::grpc::proto;
 
-/// Codes of refusals; one that is not among them is counted as `failed`.
+/// Codes of refusals; other codes are counted as `failed`.
 const CODES: [&str; 13] = [
     "too_early",
     "too_late",

@@ -6,7 +6,7 @@ use sextant_types::{Data, DataType, InvalidTensor, NamedTensor, Tensor, Texts};
 use super::{MalformedFrame, field};
 use crate::grpc::proto::{self, tensor};
 
-/// Bytes that a tensor takes beside its elements, about.
+/// Approximate bytes of a tensor in addition to its elements.
 const HEADER_BYTES: usize = 32;
 
 pub(super) fn weight_bytes(tensor: &Tensor) -> usize {
@@ -20,7 +20,7 @@ pub(super) fn named_weight_bytes(tensors: &[NamedTensor]) -> usize {
     weights.sum()
 }
 
-/// An output of a worker, or another tensor when it has a name.
+/// An output of a worker; with a name, another tensor.
 fn pack(name: String, tensor: &Tensor) -> proto::Tensor {
     proto::Tensor {
         name,
@@ -36,7 +36,7 @@ fn pack(name: String, tensor: &Tensor) -> proto::Tensor {
     }
 }
 
-/// The tensor and its name; inside, why it is none though the message is sound.
+/// The tensor and its name. The inner error is that of an invalid tensor in a valid message.
 fn unpack(tensor: proto::Tensor) -> Result<Result<NamedTensor, InvalidTensor>, MalformedFrame> {
     let data_type = read_data_type(tensor.data_type)?;
     let shape = tensor.shape.into_iter().map(usize::try_from);
@@ -60,7 +60,7 @@ pub(super) fn pack_named(tensors: Vec<NamedTensor>) -> Vec<proto::Tensor> {
     tensors.map(|it| pack(it.name, &it.tensor)).collect()
 }
 
-/// Inside: why they are none though the message is sound.
+/// The inner error is that of an invalid tensor in a valid message.
 pub(super) fn unpack_named(
     tensors: Vec<proto::Tensor>,
 ) -> Result<Result<Vec<NamedTensor>, InvalidTensor>, MalformedFrame> {
@@ -74,7 +74,7 @@ pub(super) fn pack_outputs(outputs: &[Tensor]) -> proto::Tensors {
     }
 }
 
-/// Outputs that are not what they say are a fault of the engine.
+/// Invalid outputs are a fault of the engine.
 pub(super) fn unpack_outputs(
     outputs: proto::Tensors,
 ) -> Result<Result<Vec<Tensor>, InferError>, MalformedFrame> {

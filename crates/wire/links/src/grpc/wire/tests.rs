@@ -1,4 +1,4 @@
-//! Every message comes out of a frame as it went in.
+//! Every message is the same after a frame as before.
 
 use std::{collections::VecDeque, fmt::Debug};
 
@@ -20,7 +20,7 @@ use crate::{
 mod messages;
 mod variants;
 
-/// Through the bytes of a frame.
+/// Converts messages through the bytes of a frame.
 fn round_trip<W: Wire + Clone + PartialEq + Debug>(messages: &[W], token: u64) {
     let bytes = W::pack(messages.iter().cloned(), token).encode_to_vec();
     let frame = W::Frame::decode(Bytes::from(bytes)).expect("a frame");
@@ -72,7 +72,7 @@ proptest! {
     }
 }
 
-/// The messages of a frame for a worker with this body alone.
+/// The messages of a frame for a worker that has only this body.
 fn unpacked(body: work_request::Body) -> Result<Option<Request>, super::MalformedFrame> {
     let message = proto::WorkRequest {
         stamp: Some(proto::Stamp::default()),
@@ -89,7 +89,7 @@ fn unpacked(body: work_request::Body) -> Result<Option<Request>, super::Malforme
 
 #[test]
 fn orders_of_later_versions_can_be_answered() {
-    // Field 9 is none of this version's orders.
+    // Field 9 is not an order of this version.
     let order = proto::Order::decode(&[0x08, 0x07, 0x4a, 0x00][..]).expect("an order");
     let read = unpacked(work_request::Body::Order(order)).expect("a message");
     assert_eq!(read, Some(Request::Unknown { id: 7 }));
@@ -100,7 +100,7 @@ fn orders_of_later_versions_can_be_answered() {
     assert!(unpacked(work_request::Body::Order(nameless)).is_err());
 }
 
-/// A tensor of two elements that brings three bytes.
+/// A tensor of two elements with three bytes.
 fn liar() -> proto::Tensor {
     proto::Tensor {
         name: "x".to_owned(),

@@ -1,4 +1,4 @@
-//! Variants: what a worker must know to load one.
+//! Variants as messages: what a worker must know to load one.
 
 use std::collections::BTreeMap;
 
@@ -66,7 +66,7 @@ pub(super) fn unpack(variant: proto::Variant) -> Result<Variant, MalformedFrame>
         dominated_by: variant.dominated_by.map(VariantId::new).transpose()?,
         apart: variant.apart,
         resources: unpack_resources(&field(variant.resources, "resources")?)?,
-        // Who has the stages is the dispatcher: a worker runs what it is told to.
+        // Only the dispatcher knows the stages: a worker runs what it is told to.
         release: Release::default(),
         foreign: variant.foreign,
     })
@@ -227,7 +227,7 @@ fn unpack_accuracy(accuracy: &proto::Accuracy) -> Result<Accuracy, MalformedFram
     })
 }
 
-/// What an earlier version sends has none.
+/// Messages of an earlier version have no kind.
 pub(super) fn unpack_kind(name: &str) -> Result<AccuracyKind, MalformedFrame> {
     match name {
         "" => Ok(AccuracyKind::Unknown),

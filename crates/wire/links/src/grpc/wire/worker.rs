@@ -1,4 +1,4 @@
-//! Between those who give a worker orders and the worker.
+//! Messages between callers of a worker and the worker.
 
 use std::collections::VecDeque;
 
@@ -354,7 +354,7 @@ fn pack_done(outcome: Result<Done, WorkError>) -> outcome::Outcome {
     }
 }
 
-/// What a later version has done is not known here.
+/// An unknown result is one of a later version.
 fn unpack_done(
     outcome: Option<outcome::Outcome>,
 ) -> Result<Result<Done, WorkError>, MalformedFrame> {

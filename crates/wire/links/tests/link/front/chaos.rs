@@ -1,4 +1,4 @@
-//! Links break, dispatchers change, workers fall silent: every query has one answer or refusal.
+//! Links break, leaders change, workers fall silent: every query has one answer or refusal.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,7 +13,7 @@ const QUERIES: usize = 400;
 
 #[tokio::test(start_paused = true)]
 async fn every_query_is_answered_once_or_refused() {
-    // The inputs go to the worker, then with the query.
+    // The inputs go to the worker; then they go with the query.
     let ways = [0, FrontOptions::default().inline_bytes];
     for (seed, inline_bytes) in (1..=8).zip(ways.into_iter().cycle()) {
         let (answered, refused) = storm(seed, inline_bytes).await;
@@ -55,7 +55,7 @@ async fn storm(seed: u64, inline_bytes: u64) -> (usize, usize) {
     while let Some(query) = queries.join_next().await {
         match query.expect("no panic") {
             (value, Ok(answer)) => {
-                // Nobody has the answer of another.
+                // No query has the answer of another one.
                 let expected = &part(value)[0].tensor;
                 assert_eq!(&answer.outputs[0].tensor, expected, "seed {seed}");
                 answered += 1;
@@ -91,7 +91,7 @@ async fn mishap(fleet: &Fleet, placers: &mut Vec<Arc<super::placer::Placer>>, ra
     }
 }
 
-/// A worker that had stopped goes on where it was: what it has is late.
+/// A stopped worker continues where it was: its batches are late.
 fn release(fleet: &Fleet, name: &str) {
     let double = &fleet.doubles[&worker(name)];
     *double.keep.lock().expect("sound") = false;

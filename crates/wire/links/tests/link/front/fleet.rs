@@ -1,4 +1,4 @@
-//! A fleet in one process, whose every link is a cable of its own.
+//! A fleet in one process, in which every link is a separate cable.
 
 use std::{
     collections::BTreeMap,
@@ -30,7 +30,7 @@ use crate::{
     transport::{Cable, HERE_NS, cable, clock},
 };
 
-/// What can be connected to, and the cables of it.
+/// What can be connected to, and the cables.
 #[derive(Default)]
 pub struct Net {
     seed: AtomicU64,
@@ -67,12 +67,12 @@ impl Net {
         cables.insert(name.to_owned(), cable);
     }
 
-    /// Cuts the cable to a dispatcher or a mailbox; it may be connected again.
+    /// Cuts the cable to a dispatcher or a mailbox. It may be connected again.
     pub fn cut(&self, name: &str) {
         drop(self.cables.lock().expect("sound").remove(name));
     }
 
-    /// Cuts it and has it stay so, or not.
+    /// Cuts the cable and sets whether it may be connected again.
     pub fn set_reachable(&self, name: &str, is_reachable: bool) {
         let mut unreachable = self.unreachable.lock().expect("sound");
         unreachable.retain(|other| other != name);
@@ -83,7 +83,7 @@ impl Net {
         }
     }
 
-    /// Connects a dispatcher with every worker.
+    /// Connects a dispatcher to every worker.
     pub async fn connect_workers(&self, placer: &Placer) {
         let mailboxes = self.mailboxes.lock().expect("sound").clone();
         for (worker, mailbox) in mailboxes {
@@ -94,7 +94,7 @@ impl Net {
             let (client, connection) = connected.await.expect("the link holds");
             tokio::spawn(connection.run(std::future::pending()));
             placer.set_worker(&worker, client);
-            // Kept for good.
+            // This cable is never cut.
             self.keep(&format!("{worker} from {placer:p}"), cable);
         }
     }
@@ -185,7 +185,7 @@ impl Fleet {
         }
     }
 
-    /// A dispatcher at `endpoint` that is connected with the workers and leads.
+    /// A dispatcher at `endpoint` that is connected to the workers and leads.
     pub async fn lead(&self, endpoint: &str, seed: u64) -> Arc<Placer> {
         let placer = Placer::start(seed);
         self.net.connect_workers(&placer).await;
@@ -194,7 +194,7 @@ impl Fleet {
         placer
     }
 
-    /// Makes the one at `endpoint` the leader.
+    /// Makes the dispatcher at `endpoint` the leader.
     pub async fn elect(&self, endpoint: &str) {
         let snapshot = self.store.snapshot().await.expect("a snapshot");
         for leader in snapshot.leaders {

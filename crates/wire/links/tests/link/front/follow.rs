@@ -1,4 +1,4 @@
-//! A view that outlives what its store loses: a real server that comes back empty.
+//! A view that outlives the loss of the store's content: a real server that restarts empty.
 
 use std::{sync::Arc, time::Duration};
 
@@ -66,7 +66,7 @@ async fn what_an_emptied_store_lacks_is_kept_for_a_while() {
     assert!(is_whole(follower.view()), "what was known is kept");
     assert_eq!(follower.view().leaders["dispatcher"], leader);
 
-    // One variant, one worker announce themselves again.
+    // One variant and one worker are announced again.
     store.publish_variant(variant("m-a")).await.expect("stored");
     beat(&store, "w-2").await;
     until(&mut follower, |view| view.workers.len() == 1).await;

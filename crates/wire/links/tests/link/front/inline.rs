@@ -30,7 +30,7 @@ async fn a_small_query_is_answered_by_the_dispatcher() {
         [NamedTensor::new("y", part(3.0)[0].tensor.clone())]
     );
     assert!(answer.targets_met);
-    // The time until the answer is that of the front end.
+    // The time until the answer is measured by the front end.
     let took_us = begun.elapsed().as_secs_f64() * 1e6;
     assert!((answer.timings.total_us - took_us).abs() < 2_000.0);
     assert_eq!(placer.answered.load(Ordering::Relaxed), 1);

@@ -1,4 +1,4 @@
-//! Answers that a front end keeps of queries whose inputs stay with it.
+//! Answers that a front end caches, of queries whose inputs stay with it.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -18,7 +18,7 @@ use super::{
 };
 use crate::double::variant;
 
-/// A fleet whose application keeps answers, and whose inputs stay with the front end.
+/// A fleet whose application caches answers, and whose inputs stay with the front end.
 async fn keeping() -> Fleet {
     let options = FrontOptions {
         inline_bytes: 0,
@@ -62,7 +62,7 @@ async fn the_same_inputs_are_answered_without_a_worker() {
         let double = &fleet.doubles[&worker("w-1")];
         double.windows.lock().expect("sound").len()
     };
-    // The first is kept; two more run all the same, to be compared.
+    // The first answer is cached; two more queries run all the same, to be compared.
     let first = ask(&fleet, 3.0).await;
     for _ in 0..2 {
         assert!(!is_kept(&ask(&fleet, 3.0).await));
@@ -81,11 +81,11 @@ async fn the_same_inputs_are_answered_without_a_worker() {
         asked.iter().map(|ask| ask.kept.len()).collect()
     };
     assert_eq!(offered, [0, 0, 0, 1]);
-    // Other inputs are other answers.
+    // Other inputs have other answers.
     assert!(!is_kept(&ask(&fleet, 4.0).await));
 }
 
-/// A fleet that has a leader, and whose variant is known to answer alike.
+/// A fleet with a leader, whose variant is known to repeat its answers.
 async fn tried() -> (Fleet, Arc<Placer>) {
     let fleet = keeping().await;
     let placer = fleet.lead("d-1", 1).await;
@@ -155,7 +155,7 @@ async fn a_variant_that_was_replaced_is_not_answered_for() {
     }
     assert!(is_kept(&ask(&fleet, 3.0).await));
     publish(&fleet, "m-a", 8).await;
-    // The dispatcher has not seen the other file yet: what it says of the old one is not kept for the new.
+    // The dispatcher has not seen the new file yet: its answer for the old file is not cached for the new one.
     for _ in 0..4 {
         assert!(!is_kept(&ask(&fleet, 3.0).await));
     }
@@ -173,7 +173,7 @@ async fn a_variant_is_compared_when_it_is_chosen() {
     };
     let first = choose(&other);
     assert_eq!(ask(&fleet, 3.0).await.variant, other.id);
-    // Its answer is at hand, and another is chosen.
+    // Its answer is cached, and another variant is chosen.
     choose(&first);
     for _ in 0..4 {
         assert!(is_kept(&ask(&fleet, 3.0).await));

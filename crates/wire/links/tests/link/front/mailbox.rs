@@ -1,4 +1,4 @@
-//! Batches and inputs that do not meet as they should.
+//! Batches and inputs that do not arrive together.
 
 use std::{sync::Arc, time::Duration};
 
@@ -137,7 +137,7 @@ async fn missing_inputs_take_no_other_with_them() {
         let missing = Err(InferError::InputsMissing);
         assert_eq!(result.outputs, [missing, Ok(Vec::new())]);
         assert!(world.outputs().await.1.is_ok());
-        // What comes now finds nothing, and is not kept for ever.
+        // Inputs that arrive now find no batch, and are not kept for ever.
         world.inputs(1, 1.0);
         let (of, outcome) = world.outputs().await;
         assert_eq!(of, ticket(1));
@@ -295,7 +295,7 @@ async fn inputs_that_complete_a_batch_find_room_in_a_full_mailbox() {
     let result = outcome.await.expect("an answer").expect("a result");
     assert_eq!(result.outputs, [Ok(Vec::new())]);
     assert!(world.outputs().await.1.is_ok());
-    // What only waits for more is refused as before.
+    // A batch that only waits for more inputs is refused as before.
     let (of, refused) = world.outputs().await;
     assert_eq!(
         (of, refused.expect_err("refused").code()),

@@ -1,4 +1,4 @@
-//! A dispatcher that puts queries into small batches and gives each to any worker.
+//! A dispatcher that puts queries into small batches and gives each batch to any worker.
 
 use std::{
     sync::{
@@ -33,16 +33,16 @@ struct QueuedQuery {
 pub struct Placer {
     queue: mpsc::UnboundedSender<QueuedQuery>,
     workers: Mutex<Vec<(WorkerId, WorkerClient)>>,
-    /// Queries are taken and never placed.
+    /// Whether queries are taken and never placed.
     pub stuck: AtomicBool,
     pub leads: AtomicBool,
-    /// Answers queries whose inputs the front end keeps.
+    /// The variant that answers queries whose inputs the front end keeps.
     pub chosen: Mutex<Arc<Variant>>,
-    /// Queries whose inputs the front end keeps.
+    /// The queries whose inputs the front end keeps.
     pub asked: Mutex<Vec<Ask>>,
-    /// Queries that came with their inputs.
+    /// Number of queries that came with their inputs.
     pub answered: AtomicUsize,
-    /// Queries that were dropped before they had ended.
+    /// Number of queries that were dropped before they had ended.
     pub given_up: AtomicUsize,
     pub refuse: Mutex<Option<QueryError>>,
 }
@@ -71,7 +71,7 @@ impl Placer {
         workers.push((worker.clone(), client));
     }
 
-    /// A batch of one, on whichever worker takes it.
+    /// Runs a batch of one query on any worker that takes it.
     async fn run(&self, inputs: Vec<NamedTensor>) -> Result<Answer, QueryError> {
         let mut random = 1;
         for _ in 0..4 {
@@ -294,7 +294,7 @@ impl Dispatch for Placer {
     }
 }
 
-/// Counts what is dropped while it is there.
+/// Counts values that are dropped while the counter is there.
 struct DropCounter<'a>(Option<&'a AtomicUsize>);
 
 impl Drop for DropCounter<'_> {

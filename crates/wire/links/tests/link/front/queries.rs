@@ -1,4 +1,4 @@
-//! One query or a few, on every way that they can take.
+//! One query or a few, in every way that they can travel.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -51,7 +51,7 @@ async fn a_query_is_answered_as_in_one_process() {
     assert!(answer.targets_met && answer.explanation.is_some());
     assert!(answer.timings.batch_rows >= 1);
     assert_eq!(answer.timings.compute_us, 2.0 + 3.0 + 4.0);
-    // By hand: a row of the batch's 9 us, a second of which costs half a dollar.
+    // By hand: a row of the batch's 9 us, of which a second costs half a dollar.
     let of_batch = 9e-6 * 0.5 / f64::from(answer.timings.batch_rows);
     assert!((answer.cost_usd - of_batch).abs() < 1e-15);
     let took_us = arrived.elapsed().as_secs_f64() * 1e6;
@@ -59,7 +59,7 @@ async fn a_query_is_answered_as_in_one_process() {
     assert!(answer.timings.queue_us < answer.timings.total_us);
     assert_eq!(fleet.front.waiting(), 0);
     let asked = placer.asked.lock().expect("sound");
-    // Moved from one clock to the other.
+    // Converted from one clock to the other.
     let off = asked[0]
         .arrived
         .saturating_duration_since(arrived.into_std());
@@ -131,7 +131,7 @@ async fn without_a_leader_a_query_waits_until_its_deadline() {
     assert!(took >= Duration::from_millis(300) && took < Duration::from_millis(400));
     let refused = fleet.ask(1.0, None).await.expect_err("refused");
     assert_eq!(refused.code, Code::Unavailable);
-    // One that comes in time takes what waits.
+    // A dispatcher that comes in time takes the waiting query.
     let (answer, _placer) = tokio::join!(fleet.ask(2.0, Some(5_000.0)), async {
         sleep(Duration::from_millis(1_000)).await;
         fleet.lead("d-1", 1).await
@@ -210,7 +210,7 @@ async fn what_a_worker_gave_back_is_asked_again_when_the_dispatcher_is_lost_too(
         while double.windows.lock().expect("sound").is_empty() {
             sleep(Duration::from_millis(1)).await;
         }
-        // The front end has heard of it, and the dispatcher has not placed it again.
+        // The front end knows of the loss, and the dispatcher has not placed the query again.
         sleep(Duration::from_millis(12)).await;
         assert_eq!(double.windows.lock().expect("sound").len(), 1);
         fleet.net.set_reachable("d-1", false);
@@ -280,7 +280,7 @@ async fn a_zombies_late_answer_is_ignored() {
         while double.kept.lock().expect("sound").is_empty() {
             sleep(Duration::from_millis(1)).await;
         }
-        // The dispatcher takes the worker for lost and goes over to another link.
+        // The dispatcher takes the worker for lost and changes to another link.
         fleet.net.connect_workers(&placer).await;
         while double.kept.lock().expect("sound").len() < 2 {
             sleep(Duration::from_millis(1)).await;
@@ -358,7 +358,7 @@ async fn what_is_not_loaded_is_ready_until_no_worker_can_load_it() {
     while fleet.front.is_ready(&route) {
         sleep(Duration::from_millis(1)).await;
     }
-    // Others of its application are served.
+    // Other variants of its application are served.
     let all = query(part(1.0), None).route;
     assert!(fleet.front.is_ready(&all));
 }

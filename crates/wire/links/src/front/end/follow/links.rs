@@ -1,4 +1,4 @@
-//! One link each: opened, kept and opened again.
+//! Keeps one link: opens it, and opens it again after it broke.
 
 use std::{convert::Infallible, future::Future, sync::Arc, time::Duration};
 
@@ -20,19 +20,20 @@ use crate::{
     mailbox::{FromMailbox, ToMailbox},
 };
 
-/// Signs of life that are sent at once on a new link, so that the clocks are soon known.
+/// Number of signs of life that are sent at once on a new link, so that the clocks are compared
+/// soon.
 const PRIMERS: u32 = 8;
 
-/// Beats of the link to the dispatcher for each on a link to a mailbox.
+/// Number of beats of the link to the dispatcher for each beat on a link to a mailbox.
 const MAILBOX_BEATS: u32 = 5;
 
-/// An attempt to open a link may take so long.
+/// Longest time of an attempt to open a link.
 const CONNECT_WAIT: Duration = Duration::from_secs(2);
 
-/// A worker that has left may still send outputs for so long.
+/// Time for which a worker that has left may still send outputs.
 const LINGER: Duration = Duration::from_secs(5);
 
-/// Keeps a link to whoever leads.
+/// Keeps a link to the leader.
 pub(super) async fn follow_leader(
     front: Arc<FrontEnd>,
     connector: Arc<dyn Connector>,
@@ -67,7 +68,7 @@ pub(super) async fn follow_leader(
     }
 }
 
-/// Takes in what the dispatcher says until the link breaks or falls silent.
+/// Receives the dispatcher's messages until the link breaks or falls silent.
 async fn stay_connected(
     front: &FrontEnd,
     leader: Leader,
@@ -120,7 +121,7 @@ fn receive(front: &FrontEnd, number: u64, message: FromDispatcher) {
     give(settled);
 }
 
-/// Keeps a link to the mailbox of one worker until it has `left`.
+/// Keeps a link to the mailbox of one worker until the worker has `left`.
 pub(super) async fn follow_mailbox(
     front: Arc<FrontEnd>,
     connector: Arc<dyn Connector>,
@@ -155,7 +156,7 @@ pub(super) async fn follow_mailbox(
     }
 }
 
-/// Takes in outputs until the link breaks or falls silent.
+/// Receives outputs until the link breaks or falls silent.
 async fn stay_open(
     front: &FrontEnd,
     worker: &WorkerId,
@@ -190,7 +191,7 @@ async fn open<L>(opening: impl Future<Output = Result<L, Unreachable>>) -> Resul
     timeout(CONNECT_WAIT, opening).await.unwrap_or_else(late)
 }
 
-/// Does something however a task ends.
+/// Calls a function when a task ends in any way.
 struct OnDrop<F: FnMut()>(F);
 
 impl<F: FnMut()> Drop for OnDrop<F> {

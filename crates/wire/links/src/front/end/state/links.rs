@@ -1,4 +1,4 @@
-//! What links bring, and their coming and going.
+//! Messages of links, and the opening and loss of links.
 
 use sextant_metadata::Leader;
 use sextant_rpc::{Answer, Assignment, CacheHit, InferError, QueryError, Ticket};
@@ -17,8 +17,8 @@ use crate::{
 // === impl State ===
 
 impl State {
-    /// Goes over to a link to the dispatcher that leads, and asks it what nobody has placed.
-    /// Returns the link's number.
+    /// Changes to a link to the leading dispatcher, and asks it the queries that are not placed. Returns the link's
+    /// number.
     pub(in crate::front::end) fn open_dispatcher(
         &mut self,
         leader: Leader,
@@ -37,7 +37,7 @@ impl State {
         self.links
     }
 
-    /// A link to a dispatcher is gone: what it has not placed waits for the next.
+    /// A link to a dispatcher is lost: the queries that it has not placed wait for the next.
     pub(in crate::front::end) fn lose_dispatcher(&mut self, number: u64) -> Vec<Settlement> {
         self.dispatcher.take_if(|end| end.number == number);
         let since = self.clock.now();
@@ -61,7 +61,7 @@ impl State {
             .collect()
     }
 
-    /// Refuses what another worker would refuse as well, and asks for another placement of the rest.
+    /// Refuses a query that another worker would refuse as well, and asks for another placement otherwise.
     fn end_orphan(&mut self, query: u64) -> Option<Settlement> {
         let entry = self.queries.get(&query)?;
         let error = match &entry.phase {
@@ -78,7 +78,7 @@ impl State {
         }
     }
 
-    /// Says that somebody is here.
+    /// Sends a sign of life.
     pub(in crate::front::end) fn beat(&mut self, number: u64) -> Result<(), Broken> {
         let end = self.dispatcher.as_mut().filter(|end| end.number == number);
         end.ok_or(Broken)?.send(FrontRequest::Beat)
@@ -103,7 +103,7 @@ impl State {
         }
     }
 
-    /// The dispatcher has found a worker: the inputs go there.
+    /// The dispatcher has found a worker: the inputs are sent to it.
     pub(in crate::front::end) fn on_assign(&mut self, number: u64, assignment: Box<Assignment>) {
         let ticket = assignment.ticket;
         if ticket.holder != self.holder {
@@ -130,7 +130,7 @@ impl State {
         }
     }
 
-    /// The dispatcher has nothing more to say about the query.
+    /// The dispatcher has no further message about the query.
     pub(in crate::front::end) fn on_done(
         &mut self,
         number: u64,
@@ -159,7 +159,7 @@ impl State {
         self.ask_again(query)
     }
 
-    /// The dispatcher has chosen a variant whose answer is here.
+    /// The dispatcher has chosen a variant whose answer is cached here.
     pub(in crate::front::end) fn on_has(
         &mut self,
         number: u64,
@@ -174,7 +174,7 @@ impl State {
         Some(Settlement::new(reply, Ok(QueryOutcome::Kept(has))))
     }
 
-    /// The dispatcher has answered or refused a query that came with its inputs.
+    /// The dispatcher has answered or refused a query that was sent with its inputs.
     pub(in crate::front::end) fn on_answered(
         &mut self,
         number: u64,
@@ -203,7 +203,7 @@ impl State {
         }
     }
 
-    /// Sends its inputs to the worker that a query was assigned to, if there is a link.
+    /// Sends its inputs to the worker to which a query was assigned, if there is a link.
     fn send_inputs(&mut self, query: u64) {
         let Some(entry) = self.queries.get_mut(&query) else {
             return;
@@ -227,8 +227,7 @@ impl State {
         }
     }
 
-    /// Goes over to a link to a worker's mailbox, and sends it what waits for it. Returns the link's
-    /// number.
+    /// Changes to a link to a worker's mailbox, and sends it the waiting inputs. Returns the link's number.
     pub(in crate::front::end) fn open_mailbox(
         &mut self,
         worker: &WorkerId,
@@ -244,7 +243,7 @@ impl State {
         number
     }
 
-    /// A link to a worker's mailbox is gone. What the dispatcher still knows of it will place it again.
+    /// A link to a worker's mailbox is lost. The dispatcher places again the queries that it still has.
     pub(in crate::front::end) fn lose_mailbox(
         &mut self,
         worker: &WorkerId,
@@ -264,7 +263,7 @@ impl State {
             .collect()
     }
 
-    /// A worker says what became of inputs. Under another ticket than the present one it is stale.
+    /// A worker reports the result for inputs. If the ticket is not the present one, the report is stale.
     pub(in crate::front::end) fn on_outputs(
         &mut self,
         ticket: Ticket,
@@ -284,7 +283,7 @@ impl State {
             Ok(outputs) => return self.answer(ticket.query, outputs),
             Err(error) => error,
         });
-        // The dispatcher was told as well, and decides what comes of it as long as it is there.
+        // The dispatcher was told as well. As long as it is reached, it decides.
         let entry = self.queries.get(&ticket.query)?;
         match self.is_orphaned(entry) {
             true => self.end_orphan(ticket.query),
@@ -309,7 +308,7 @@ impl State {
     }
 }
 
-/// An error that another worker would have as well.
+/// The client's error, if another worker would fail in the same way.
 fn final_error(assignment: &Assignment, error: &InferError) -> Option<QueryError> {
     let id = &assignment.variant;
     match error {

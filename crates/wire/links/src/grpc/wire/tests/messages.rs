@@ -1,4 +1,4 @@
-//! Messages drawn at random.
+//! Random messages.
 
 use std::sync::Arc;
 

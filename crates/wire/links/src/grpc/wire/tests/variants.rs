@@ -1,4 +1,4 @@
-//! Variants as they are drawn: what they take in, give and cost.
+//! Random variants: their inputs, outputs and costs.
 
 use proptest::{collection::vec, option, prelude::*};
 use sextant_types::{
@@ -205,7 +205,7 @@ pub(super) fn whole_variant() -> impl Strategy<Value = Variant> {
                 dominated_by,
                 apart,
                 resources,
-                // Workers need not know of it.
+                // Workers need not know it.
                 release: Release::default(),
                 foreign,
             },
