@@ -1,5 +1,4 @@
-//! `/v1/applications`: what is scored how, what its queries ask for by default, and what it may use of
-//! the fleet.
+//! `/v1/applications`: the metric of an application, the default targets of its queries, and its limits in the fleet.
 
 use std::collections::BTreeMap;
 
@@ -176,9 +175,9 @@ pub async fn get(
     let application = state.registry().application(&name).await;
     let mut application = application
         .map_err(|error| state.with_suggestion(&caller, &Route::Application(name), error.into()))?;
-    // The tag is of what the registry has: a change is compared with that.
+    // The tag covers what the registry has: a change is compared with that.
     let tag = TaggedDocument::new(&ApplicationBody::from(application.clone())).tag();
-    // What a pipeline takes and gives follows from its steps.
+    // The inputs and outputs of a pipeline follow from its steps.
     let pipeline = state.pipelines().get(&application.id);
     let graph = pipeline.as_ref().and_then(|pipeline| pipeline.graph().ok());
     application.signature = graph
@@ -262,8 +261,8 @@ pub async fn delete(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Refuses a caller without the scope `admin` where resources are set: whoever is held to a budget does
-/// not decide over it.
+/// Refuses a caller without the scope `admin` if resources are set: an application's owner does not decide on its
+/// budget.
 pub(crate) fn check_resources(
     caller: &Caller,
     of: &Application,
@@ -280,7 +279,7 @@ fn needs_admin(what: &str) -> Problem {
     Problem::new(Code::Forbidden, detail)
 }
 
-/// A metric by its name.
+/// The metric with a name.
 fn metric(name: &str) -> Result<Metric, Problem> {
     Metric::parse(name).ok_or_else(|| {
         let given = crate::codec::short(name);
