@@ -236,8 +236,8 @@ impl Shared {
             match self.call_batch(line, function, &batch) {
                 Ok(gave) => return batch::share(gave, batch),
                 Err(error) => {
-                    // One query may have caused the failure, so it does not count against the file yet. The failures of
-                    // other calls meanwhile do.
+                    // One query may have caused the failure, so it does not count against the file yet. Ends that were
+                    // counted before still do.
                     self.state.lock().set_ends(&line.key, before);
                     tracing::debug!(pipeline = function.pipeline, %error, "a batch has failed: its queries run alone");
                 }
