@@ -43,9 +43,10 @@ pub(crate) fn is_allocation(message: &str) -> bool {
     .any(|said| message.contains(said))
 }
 
-/// The operator in the messages of ONNX Runtime about operators it does not have: `.. : No Op registered for Foo with
-/// domain_version of 17`, `Fatal error: domain:Foo(-1) is not a registered function/op`, `Could not find an
-/// implementation for Foo(13) node with name 'x'`.
+/// The operator in the messages of ONNX Runtime about operators it does not have:
+/// `.. : No Op registered for Foo with domain_version of 17`,
+/// `Fatal error: domain:Foo(-1) is not a registered function/op`,
+/// `Could not find an implementation for Foo(13) node with name 'x'`.
 fn missing_operator(message: &str) -> Option<String> {
     if let Some((_, rest)) = message.split_once("No Op registered for ") {
         return word(rest);
