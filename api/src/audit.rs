@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 
 use crate::{ApiState, extract::Params, page, problem::Problem};
 
-/// Entries of a page where no limit is given.
+/// Entries of a page if no limit is given.
 const PAGE: u32 = 100;
 
 /// Which entries to list.

@@ -1,5 +1,5 @@
-//! The guard before every route: who asks, may they, and what is kept of it. What an operation needs is said in one table
-//! (`rules`), which a test compares with the described routes.
+//! The guard before every route: it identifies the caller, checks what the caller may do, and keeps the audit record.
+//! One table (`rules`) says what each operation needs; a test compares it with the described routes.
 
 mod guard;
 mod repeated;

@@ -1,14 +1,15 @@
-//! Pages of other origins that ask with a script: what browsers are told (the Fetch standard, section 3.2).
+//! Cross-origin requests by the scripts of other pages: the headers that browsers get (the Fetch standard, section
+//! 3.2).
 
 use std::time::Duration;
 
 use axum::http::{HeaderName, HeaderValue, Method, header};
 use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer};
 
-/// How long a browser remembers what it was told.
+/// How long a browser keeps the answer to a preflight request.
 const REMEMBERED: Duration = Duration::from_secs(600);
 
-/// Headers of answers that scripts may read, beside the usual ones.
+/// Response headers that scripts may read in addition to the usual ones.
 const EXPOSED: [HeaderName; 7] = [
     header::ETAG,
     header::LINK,
@@ -19,10 +20,10 @@ const EXPOSED: [HeaderName; 7] = [
     HeaderName::from_static("x-request-id"),
 ];
 
-/// Reads origins: each is `*`, or a scheme and a host, perhaps with a port.
+/// Reads origins: each is `*`, or a scheme and a host with an optional port.
 ///
 /// # Errors
-/// The first that is none, and why.
+/// The first text that is not an origin, and why.
 pub fn origins(texts: &[String]) -> Result<Vec<HeaderValue>, String> {
     texts.iter().map(|text| origin(text)).collect()
 }
@@ -39,7 +40,7 @@ fn origin(text: &str) -> Result<HeaderValue, String> {
     })
 }
 
-/// What answers for these origins; none where there are none.
+/// The layer that answers for these origins; `None` if there are none.
 pub(crate) fn layer(origins: &[HeaderValue]) -> Option<CorsLayer> {
     let origin = match origins {
         [] => return None,

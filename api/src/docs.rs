@@ -20,13 +20,13 @@ use crate::{
     problem::{Problem, pages as error_pages},
 };
 
-/// What the pages below `/docs` may load: their own files, and styles that the interactive description
-/// sets on its elements. They ask this service alone, and stand in no frame.
+/// What the pages below `/docs` may load: their own files, and the styles that the interactive description sets on its
+/// elements. They send requests to this service alone, and no page may put them in a frame.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; \
                       img-src 'self' data:; font-src 'self'; connect-src 'self'; base-uri 'none'; \
                       form-action 'none'; frame-ancestors 'none'";
 
-/// Tells browsers what pages must not be used for.
+/// Sets the headers that restrict what browsers do with the pages.
 pub fn protect(path: &str, headers: &mut HeaderMap) {
     let is_page = path
         .strip_prefix("/docs")
@@ -43,8 +43,8 @@ pub fn protect(path: &str, headers: &mut HeaderMap) {
     }
 }
 
-/// Pages and documents that are part of the program: whoever has them asks whether they are still the same, and others get
-/// them compressed where they accept that.
+/// Serves pages and documents that are part of the program. A client that has one asks whether it has changed; another
+/// client gets it compressed if it accepts that.
 pub fn unchanging<S: Clone + Send + Sync + 'static>(router: Router<S>) -> Router<S> {
     router.layer(from_fn(tag)).layer(CompressionLayer::new())
 }
@@ -52,7 +52,7 @@ pub fn unchanging<S: Clone + Send + Sync + 'static>(router: Router<S>) -> Router
 async fn tag(request: Request, next: Next) -> Response {
     let asked = request.headers().clone();
     let (mut parts, body) = next.run(request).await.into_parts();
-    // They lie in memory.
+    // The body is in memory.
     let bytes = match to_bytes(body, usize::MAX).await {
         Ok(bytes) => bytes,
         Err(error) => return Problem::internal("a page", &error).into_response(),

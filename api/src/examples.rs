@@ -1,7 +1,7 @@
-//! Examples in the description: of each body that is sent and of each that comes back, made of the examples of their
-//! members, so that none is forgotten and none grows old.
+//! Examples in the description, of each body that is sent and of each that is returned. They are composed of the
+//! examples of the members, so that no body lacks one and none becomes outdated.
 //!
-//! What must be written by hand is what the schemas do not say: which members exclude each other.
+//! Only what the schemas do not say is written by hand: which members exclude each other.
 
 use std::collections::BTreeMap;
 
@@ -10,12 +10,12 @@ use utoipa::openapi::{OpenApi, RefOr};
 
 use crate::auth::described;
 
-/// How deep an example goes: schemas may hold themselves.
+/// Greatest depth of an example: a schema may contain itself.
 const DEEPEST: usize = 8;
 
 /// Bodies whose members exclude each other, by operation.
 fn by_hand() -> BTreeMap<&'static str, Value> {
-    // Of the digits that `cargo xtask demo` registers, so that it is answered there.
+    // A row of the digits that `cargo xtask demo` registers, so that the demo answers it.
     let inputs =
         json!([{"name": "pixels", "shape": [1, 64], "datatype": "FP32", "data": vec![0; 64]}]);
     let query = json!({
@@ -74,7 +74,7 @@ fn by_hand() -> BTreeMap<&'static str, Value> {
     ])
 }
 
-/// Gives every JSON body that has none an example.
+/// Gives an example to every JSON body that has none.
 pub(crate) fn describe(openapi: &mut OpenApi) {
     let components = serde_json::to_value(&openapi.components).unwrap_or_default();
     let schemas = Schemas(&components["schemas"]);
@@ -157,7 +157,7 @@ impl Schemas<'_> {
         }
     }
 
-    /// All members; a map has one.
+    /// An object with all members; a map has one.
     fn object(&self, schema: &Value, depth: usize) -> Value {
         let members = schema["properties"].as_object().into_iter().flatten();
         let members: Map<String, Value> = members
@@ -170,7 +170,7 @@ impl Schemas<'_> {
         }
     }
 
-    /// A member whose name tells more than its schema.
+    /// The example of a member whose name says more than its schema, or else that of the schema.
     fn member(&self, name: &str, schema: &Value, depth: usize) -> Value {
         if given(schema).is_none() && kind(schema) == "string" {
             let told = match name {
@@ -196,7 +196,7 @@ impl Schemas<'_> {
     }
 }
 
-/// The example that a schema names itself, or the first of its values.
+/// The example in the schema itself, or the first of its values.
 fn given(schema: &Value) -> Option<Value> {
     let named = schema.get("example").or_else(|| schema.get("default"));
     let first = || schema["enum"].as_array().and_then(|values| values.first());

@@ -1,4 +1,4 @@
-//! `/health`: whether the process lives and whether it takes requests.
+//! `/health`: whether the process is alive and whether it accepts requests.
 
 use axum::{Json, extract::State};
 use serde::Serialize;
@@ -21,7 +21,7 @@ pub struct HealthBody {
 }
 
 impl HealthBody {
-    /// Nothing to be warned of.
+    /// A body without warnings.
     pub(crate) fn of(status: &'static str) -> Self {
         Self {
             status,

@@ -125,7 +125,7 @@ pub async fn create(State(state): State<ApiState>, request: Request) -> Result<R
     let now_ms = unix_ms();
     let new = body.read(&secret, now_ms)?;
     if let Some(application) = &new.application {
-        // A key for one that there is not would open nothing.
+        // A key for an application that does not exist would open nothing.
         state.registry().application(application).await?;
     }
     let key = state.registry().create_key(&new, now_ms).await?;
@@ -155,7 +155,7 @@ pub async fn list(
     Params(params): Params<PageParams>,
 ) -> Result<Json<KeysBody>, Problem> {
     let keys = state.registry().keys().await?;
-    // In the order of the list, which is not that of the names alone.
+    // The place in the list: keys are ordered by the time of creation, then by id.
     let place = |key: &ApiKey| format!("{:013}-{}", key.created_ms, key.id);
     let page = params.cut(keys, place)?;
     let keys = page.items.into_iter().map(KeyBody::from).collect();

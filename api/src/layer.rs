@@ -1,4 +1,4 @@
-//! The outermost layer: renders problems, counts them, and turns a panic into one.
+//! The outermost layer: it renders problems, counts them, and turns a panic into one.
 
 use std::panic::AssertUnwindSafe;
 
@@ -24,10 +24,10 @@ use crate::{
 /// Most bytes of the headers of an HTTP/2 request, names and values.
 pub const MAX_HEADER_BYTES: usize = 16 << 10;
 
-/// What a header takes beside its text, as HTTP/2 counts.
+/// Bytes that HTTP/2 counts for a header in addition to its text.
 const HEADER_BYTES: usize = 32;
 
-/// Runs a request and renders what went wrong.
+/// Runs a request and renders its problem if it has one.
 pub async fn finish(State(state): State<ApiState>, request: Request, next: Next) -> Response {
     let (uri, version) = (request.uri().clone(), request.version());
     let method = request.method().clone();
@@ -60,7 +60,7 @@ pub async fn finish(State(state): State<ApiState>, request: Request, next: Next)
     trace.mark(response.headers_mut());
     docs::protect(uri.path(), response.headers_mut());
     if state.is_draining() && version < Version::HTTP_2 {
-        // The client's next request goes to another process.
+        // The client sends its next request over a new connection, to another process.
         let close = HeaderValue::from_static("close");
         response.headers_mut().insert(header::CONNECTION, close);
     }
@@ -86,8 +86,7 @@ fn refuse_headers(request: &Request) -> Result<(), Problem> {
     Err(Problem::new(Code::TooLarge, detail))
 }
 
-/// What names a request in all that is logged about it. Not on the way of a query, which logs nothing but its
-/// failure, and names it there.
+/// The span that names a request in its log lines. A query has none: it logs only a failure, which names the request.
 fn span(route: &str, trace: &Trace) -> Span {
     if route == "/v1/queries" || route.ends_with("/infer") || route.ends_with("Infer") {
         return Span::none();
@@ -99,7 +98,7 @@ fn span(route: &str, trace: &Trace) -> Span {
     )
 }
 
-/// The response, or its problem as a document or as the status of a call, which is counted.
+/// The response. A problem becomes a document, or the status of a gRPC call, and is counted.
 fn render(
     state: &ApiState,
     (uri, is_call): (&Uri, bool),
@@ -126,7 +125,7 @@ fn render(
     rendered
 }
 
-/// The answer to a path that is not served.
+/// The answer for a path that is not served.
 pub async fn not_found(method: Method, uri: Uri) -> Problem {
     let path = uri.path();
     let meant = match path {
@@ -139,7 +138,7 @@ pub async fn not_found(method: Method, uri: Uri) -> Problem {
     Problem::new(Code::RouteNotFound, detail)
 }
 
-/// The answer to a method that a path does not take.
+/// The answer for a method that a path does not take.
 pub async fn method_not_allowed(method: Method, uri: Uri) -> Problem {
     debug_assert_eq!(
         crate::problem::status(Code::MethodNotAllowed),
@@ -161,7 +160,7 @@ mod tests {
         size_of::<F>()
     }
 
-    /// Each layer moves the future of the one below: tens of kilobytes take longer than the query.
+    /// Each layer moves the future of the layer below it: moving tens of kilobytes takes longer than the query.
     #[test]
     fn the_futures_on_the_way_of_a_query_are_small() {
         for (name, bytes) in [

@@ -1,13 +1,13 @@
-//! The HTTP front end: `/v1` (Sextant's own), `/v2` (Open Inference Protocol), health, metrics,
-//! documentation.
+//! The HTTP front end: `/v1` (Sextant's own), `/v2` (Open Inference Protocol), health, metrics, documentation.
 //!
 //! Entry points: [`ApiState`], [`router`], [`openapi`], [`serve`], [`auth`], [`Tls`].
 //!
-//! The parts lie in packages of their own inside the folder: what handlers share (`core`), what is registered
-//! (`models`), what runs (`fleet`), the Open Inference Protocol (`v2`), the reading and writing of requests (`wire`).
+//! The folder has a package for each part: what all handlers share (`core`), the handlers of what is registered
+//! (`models`), the handlers of what runs (`fleet`), the Open Inference Protocol (`v2`), and reading and writing
+//! requests (`wire`).
 //!
-//! **Invariant:** only these packages know HTTP, JSON shapes and OpenAPI, and they never know how a
-//! variant is chosen: queries go to a dispatcher client, everything else to the stores.
+//! **Invariant:** only these packages know HTTP, JSON shapes and OpenAPI, and they never know how a variant is chosen:
+//! they send queries to a dispatcher client and everything else to the stores.
 
 pub mod auth;
 pub mod cors;
@@ -35,7 +35,7 @@ pub use sextant_api_wire::{Limits, problem};
 pub use sextant_pipeline::{Interpreter, NoPython};
 pub use tls::{Tls, TlsError, TlsFiles};
 
-// What modules know by these names lies in packages beneath.
+// Modules of this package use the packages below it by these names.
 use sextant_api_core::{changes, explanations, metrics, sessions, spending};
 use sextant_api_fleet::{scaling, status, variants};
 use sextant_api_models::{feedback, jobs, models, pipelines};

@@ -1,4 +1,4 @@
-//! What a process without a front end shows: whether it lives, whether it is ready, what it counts.
+//! What a process without a front end serves: whether it is alive, whether it is ready, and its metrics.
 
 use std::sync::Arc;
 
@@ -11,18 +11,18 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{Readiness, metrics, problem::Problem};
 
-/// What is shown.
+/// What the handlers read.
 struct ObserverState {
     readiness: Readiness,
     ready: Gauge,
     metrics: Registry,
 }
 
-/// Serves `/health/live`, `/health/ready` and `/metrics` until `shutdown`; `metrics` are those of the
-/// roles of this process, see [`crate::Metrics::registry`].
+/// Serves `/health/live`, `/health/ready` and `/metrics` until `shutdown`. `metrics` are those of the roles of this
+/// process, see [`crate::Metrics::registry`].
 ///
 /// # Errors
-/// When the listener gives no connections any more.
+/// If the listener gives no more connections.
 pub async fn observe(
     listener: TcpListener,
     readiness: Readiness,
@@ -58,7 +58,7 @@ async fn ready(State(observed): State<Arc<ObserverState>>) -> Result<Json<Value>
     }
 }
 
-/// In the format that is accepted.
+/// The metrics in the format that the client accepts.
 async fn scrape(
     State(observed): State<Arc<ObserverState>>,
     headers: HeaderMap,

@@ -1,8 +1,8 @@
 //! The pages for people, at `/`, `/registered`, `/size` and `/answer`.
 //!
-//! A page shows what the operations beside it answer, in the same words: its handler calls theirs and hands their
-//! documents to [`sextant_pages`]. Where keys are asked for, whoever looks has signed in with one, and sees what it may
-//! ask (`viewer`).
+//! A page shows what the operations beside it answer, in the same words: its handler calls their handlers and gives the
+//! documents to [`sextant_pages`]. Where keys are asked for, the viewer has signed in with one, and sees what that key
+//! may read (`viewer`).
 
 use axum::{
     Router,
@@ -38,11 +38,12 @@ mod viewer;
 pub(crate) use accept::prefers_page;
 pub(crate) use viewer::Viewer;
 
-/// What pages may load: files of this service. They stand in no frame, and their forms are sent here alone.
+/// What pages may load: files of this service. No page may put them in a frame, and their forms are sent to this
+/// service alone.
 const POLICY: &str = "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; \
                       object-src 'none'";
 
-/// Routes of pages, which ask for keys in their own way.
+/// Routes of pages, which check keys in their own way.
 const ROUTES: [&str; 7] = [
     "/registered",
     "/size",
@@ -60,7 +61,7 @@ const MOST_QUERIES: usize = 100;
 /// Most bytes of a form.
 const MOST_FORM_BYTES: usize = 4096;
 
-/// The routes of all pages but `/`, which programs ask as well.
+/// The routes of all pages but `/`, which programs request as well.
 pub(crate) fn routes() -> Router<ApiState> {
     let form = DefaultBodyLimit::max(MOST_FORM_BYTES);
     Router::new()
@@ -114,7 +115,7 @@ async fn make_registered(state: &ApiState, viewer: &Viewer) -> Result<String, Pr
     let all = params(serde_json::json!({}))?;
     let models = models::list(State(state.clone()), caller.clone(), all).await?;
     let variants = on_the_frontier(state, caller).await?;
-    // Of other applications' jobs a bound key may ask none.
+    // A bound key may not list the jobs of other applications.
     let own = caller.application().map(ToString::to_string);
     let last = params(serde_json::json!({"application": own, "limit": MOST_JOBS}))?;
     let jobs = jobs::list(State(state.clone()), last).await?;
@@ -128,7 +129,7 @@ async fn make_registered(state: &ApiState, viewer: &Viewer) -> Result<String, Pr
     })
 }
 
-/// All pages of the variants that no other dominates.
+/// All pages of the list of variants on the frontier.
 async fn on_the_frontier(state: &ApiState, caller: &Caller) -> Result<Vec<Value>, Problem> {
     let (mut variants, mut after) = (Vec::new(), None::<String>);
     loop {
@@ -142,7 +143,7 @@ async fn on_the_frontier(state: &ApiState, caller: &Caller) -> Result<Vec<Value>
     }
 }
 
-/// What feedback says of the versions that a caller may see.
+/// The figures of feedback for the versions that a caller may see.
 async fn online(state: &ApiState, caller: &Caller) -> Result<Vec<online::ModelBody>, Problem> {
     let mut all = Vec::new();
     for application in state.registry().applications().await? {
@@ -223,13 +224,13 @@ fn make_answered(state: &ApiState, viewer: &Viewer, id: &str) -> Result<String, 
     }
     let document = state.explanations().find(id, caller)?;
     text(&QueryPage {
-        // It does not change any more.
+        // The answer does not change any more.
         frame: viewer.still_frame(Question::Answer),
         query: read(&document)?,
     })
 }
 
-/// Whoever may see why queries were answered as they were.
+/// The caller, if it may read why queries were answered as they were.
 fn asks(caller: &Caller) -> Result<&Caller, Problem> {
     match caller.has(KeyScope::Query) {
         true => Ok(caller),
@@ -253,13 +254,13 @@ async fn file(Path(name): Path<String>) -> Result<Response, Problem> {
     Ok((headers, file.content).into_response())
 }
 
-/// What an operation answers, as a page reads it.
+/// An operation's document, as the page's type.
 fn view<T: DeserializeOwned>(document: &impl Serialize) -> Result<T, Problem> {
     let document = serde_json::to_value(document).map_err(unreadable)?;
     serde_json::from_value(document).map_err(unreadable)
 }
 
-/// A member of what an operation answers.
+/// A member of an operation's document.
 fn member<T: DeserializeOwned>(document: &impl Serialize, name: &str) -> Result<T, Problem> {
     let mut document = serde_json::to_value(document).map_err(unreadable)?;
     serde_json::from_value(document[name].take()).map_err(unreadable)
@@ -284,7 +285,7 @@ fn params<T: DeserializeOwned>(given: Value) -> Result<Params<T>, Problem> {
         .map_err(unreadable)
 }
 
-/// A document of the program as a page, HTML. What is signed in does not show: it may be read without a key.
+/// A document of the program as a page, HTML. It does not show who is signed in, because it may be read without a key.
 pub(crate) fn manual(markdown: &str) -> Result<String, Problem> {
     text(&Manual::new(viewer::frame(None, None), markdown))
 }
@@ -294,7 +295,7 @@ fn text(page: &impl sextant_pages::Page) -> Result<String, Problem> {
         .map_err(|error| Problem::internal("a page", &error))
 }
 
-/// A page with what browsers must know about it.
+/// A page with the headers that browsers need.
 fn html(code: StatusCode, text: String) -> Response {
     let mut response = (code, text).into_response();
     let headers = response.headers_mut();
@@ -304,7 +305,7 @@ fn html(code: StatusCode, text: String) -> Response {
     response
 }
 
-/// Tells browsers what pages must not be used for.
+/// Sets the headers that restrict what browsers do with the pages.
 fn protect(headers: &mut HeaderMap) {
     for (name, value) in [
         (header::CONTENT_SECURITY_POLICY, POLICY),
@@ -318,7 +319,7 @@ fn protect(headers: &mut HeaderMap) {
     }
 }
 
-/// To another page; the browser asks for it with `GET`.
+/// Redirects to another page, which the browser requests with `GET`.
 fn go_to(path: &str) -> Response {
     let mut response = Redirect::to(path).into_response();
     protect(response.headers_mut());

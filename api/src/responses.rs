@@ -1,5 +1,5 @@
-//! Which errors each operation may answer with, in the description: what follows from its parts is added to what
-//! its handler declares.
+//! The errors of each operation in the description. It adds the errors that follow from the operation's parts to those
+//! that its handler declares.
 
 use axum::http::StatusCode;
 use utoipa::openapi::{
@@ -12,7 +12,7 @@ use crate::{
     problem::{PROBLEM_JSON, media_type},
 };
 
-/// What every operation with a key may answer.
+/// Errors of every operation with a key.
 const WITH_KEY: [(u16, &str); 3] = [
     (401, "No valid key came along"),
     (403, "The key does not allow it"),
@@ -22,7 +22,7 @@ const WITH_KEY: [(u16, &str); 3] = [
     ),
 ];
 
-/// What everything that does some work may answer.
+/// Errors of every operation that does some work.
 const WITH_WORK: [(u16, &str); 3] = [
     (
         400,
@@ -35,23 +35,23 @@ const WITH_WORK: [(u16, &str); 3] = [
     ),
 ];
 
-/// What follows from a body.
+/// Errors of every operation with a body.
 const WITH_BODY: [(u16, &str); 3] = [
     (404, "There is nothing of a name in the path or the body"),
     (413, "The body is larger than is allowed"),
     (504, "The body or the answer did not come in time"),
 ];
 
-/// What a query may end with.
+/// Error of every query.
 const WITH_QUERY: (u16, &str) = (422, "Nothing can meet the targets");
 
-/// Adds them to each operation; those that it declares itself stay as they are.
+/// Adds these errors to each operation; an error that the operation declares itself stays as it is.
 pub(crate) fn describe(openapi: &mut OpenApi) {
     for (path, item) in &mut openapi.paths.paths {
         for operation in described(item) {
             speak_of_media(path, operation);
             if let Some(RefOr::T(body)) = &mut operation.request_body {
-                // A body that may be left out says so.
+                // A handler declares an optional body as such; every other body is required.
                 body.required.get_or_insert(Required::True);
             }
             let found = found(path, operation);
@@ -90,7 +90,7 @@ fn found(path: &str, operation: &Operation) -> Vec<(u16, &'static str)> {
     found
 }
 
-/// Handlers declare what most paths answer.
+/// Gives problems the media type of the path: handlers declare the type that most paths use.
 fn speak_of_media(path: &str, operation: &mut Operation) {
     for response in operation.responses.responses.values_mut() {
         if let RefOr::T(response) = response

@@ -40,20 +40,20 @@ pub fn router(state: ApiState) -> Router {
         ))
         .with_state(state);
     match cross_origin {
-        // Outermost: what a browser asks beforehand comes without a key.
+        // Outermost: a browser's preflight request has no key.
         Some(cross_origin) => router.layer(cross_origin),
         None => router,
     }
 }
 
-/// Bodies with `Content-Encoding: gzip` or `deflate` are read as what they hold: limits count what comes out. Others
-/// are refused by whoever reads them.
+/// Decompresses bodies with `Content-Encoding: gzip` or `deflate`; limits count the decompressed bytes. The reader of
+/// the body refuses other encodings.
 fn decompression() -> Decompression {
     let request = RequestDecompressionLayer::new().pass_through_unaccepted(true);
     (request, MapRequestBodyLayer::new(Body::new))
 }
 
-/// What makes a body that is read of a body that may be compressed.
+/// The type of a body after the layer that decompresses it.
 type Decompression = (
     RequestDecompressionLayer,
     MapRequestBodyLayer<fn(DecompressionBody<Body>) -> Body>,
@@ -64,8 +64,7 @@ pub fn openapi() -> OpenApi {
     portable(described().into_openapi())
 }
 
-/// OpenAPI has no notation for a path's rest: `{*path}` becomes `{path}`. Says which keys are
-/// asked for.
+/// OpenAPI has no notation for the rest of a path: `{*path}` becomes `{path}`. Adds which keys the operations need.
 fn portable(mut openapi: OpenApi) -> OpenApi {
     auth::describe(&mut openapi);
     responses::describe(&mut openapi);
@@ -79,7 +78,7 @@ fn portable(mut openapi: OpenApi) -> OpenApi {
     openapi
 }
 
-/// What there is, in the order in which people need it.
+/// The tags, in the order in which people need them.
 fn tags() -> Vec<Tag> {
     let tags = [
         (
@@ -163,8 +162,7 @@ fn described() -> OpenApiRouter<ApiState> {
         .routes(routes!(docs::error_page))
 }
 
-/// The interactive description. Its files are part of the program, and no validator elsewhere is
-/// told about this service.
+/// The interactive description. Its files are part of the program, and it sends nothing to a validator elsewhere.
 fn explorer(openapi: OpenApi) -> SwaggerUi {
     let config = utoipa_swagger_ui::Config::default().validator_url("none");
     SwaggerUi::new("/docs")

@@ -21,10 +21,10 @@ use accept::{Connections, accept};
 /// How often the default targets are read again.
 const REFRESH_EVERY: Duration = Duration::from_secs(5);
 
-/// How often the keys are looked at: a revoked one is refused within two seconds.
+/// How often the keys are read again: a revoked key is refused within two seconds.
 const REFRESH_KEYS_EVERY: Duration = Duration::from_secs(1);
 
-/// Longest time for putting back what keys have in hand when the service ends.
+/// Longest time for returning the tokens of the keys when the service ends.
 const GIVE_BACK_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Why serving ended early.
@@ -35,11 +35,11 @@ pub enum Error {
     Drain(Duration),
 }
 
-/// Where requests come from.
+/// A socket and its encryption.
 pub struct Listener {
-    /// What accepts connections.
+    /// Accepts the connections.
     pub socket: TcpListener,
-    /// How they are encrypted; `None`: not at all.
+    /// The encryption; `None`: connections are not encrypted.
     pub tls: Option<Tls>,
 }
 
@@ -59,7 +59,7 @@ struct Patience {
     idle: Duration,
     /// Least bytes a second that a client must take of an answer.
     min_bytes_per_s: u64,
-    /// The time over which that is averaged.
+    /// The time over which that rate is averaged.
     grace: Duration,
 }
 
@@ -75,7 +75,7 @@ impl Patience {
         }
     }
 
-    /// How often a connection is looked at: a few times in the shortest of these times.
+    /// How often a connection is checked: a few times in the shortest of these times.
     fn look_every(&self) -> Duration {
         let shortest = self.head.min(self.idle).min(self.grace);
         (shortest / 4).clamp(Duration::from_millis(5), Duration::from_secs(5))
@@ -83,8 +83,8 @@ impl Patience {
 }
 
 /// Serves HTTP/1.1 and HTTP/2 until `shutdown`. Then it reports that it is not ready and goes on for
-/// [`crate::Limits::shutdown_delay`], in which connections end with their next answer; then it takes no new connections,
-/// and waits for the requests in flight, at most [`crate::Limits::drain_timeout`].
+/// [`crate::Limits::shutdown_delay`], in which each connection ends with its next answer. Then it accepts no new
+/// connections, and waits for the requests in flight, at most [`crate::Limits::drain_timeout`].
 pub async fn serve(
     listener: impl Into<Listener>,
     state: ApiState,
@@ -93,7 +93,7 @@ pub async fn serve(
     serve_all(vec![listener.into()], state, shutdown).await
 }
 
-/// The same on several listeners. The certificate of the first is followed: give the others clones of it.
+/// The same for several listeners. The certificate of the first is followed: give the others clones of it.
 pub async fn serve_all(
     listeners: Vec<Listener>,
     state: ApiState,
@@ -123,17 +123,17 @@ pub async fn serve_all(
     let longest = state.limits().drain_timeout;
     let over = async {
         connections.all_ended().await;
-        // What clients asked for that have gone is done to its end as well.
+        // Changes whose clients have gone are completed as well.
         state.changes().ended().await;
     };
-    // What is left in the set is cut off when the set is dropped.
+    // Dropping the set cuts off the connections that are left in it.
     let drained = timeout(longest, over).await;
-    // A store that does not answer holds up no shutdown.
+    // A store that does not answer must not delay the shutdown.
     drop(timeout(GIVE_BACK_TIMEOUT, state.keyring().give_back(true)).await);
     drained.map_err(|_| Error::Drain(longest))
 }
 
-/// Reads the default targets now and then, for what others wrote into the registry.
+/// Reads the default targets from time to time, since other processes may have changed them in the registry.
 async fn keep_current(state: &ApiState) -> Infallible {
     loop {
         if let Err(error) = state.refresh().await {
@@ -144,7 +144,7 @@ async fn keep_current(state: &ApiState) -> Infallible {
     }
 }
 
-/// Follows what becomes of the keys.
+/// Follows changes of the keys.
 async fn keep_keys(state: &ApiState) -> Infallible {
     loop {
         if let Err(error) = state.refresh_keys().await {
@@ -154,8 +154,8 @@ async fn keep_keys(state: &ApiState) -> Infallible {
     }
 }
 
-/// Puts back what idle keys hold. Apart from following the keys: while the store of the limits
-/// does not answer, revocations must come through.
+/// Returns the tokens that idle keys hold. It is separate from following the keys: while the store of the limits does
+/// not answer, revocations must come through.
 async fn keep_tokens(state: &ApiState) -> Infallible {
     loop {
         state.keyring().give_back(false).await;

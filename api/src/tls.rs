@@ -1,5 +1,5 @@
-//! Encryption of the HTTP API: certificates from files that may be replaced while the service
-//! runs. Connections keep the certificate that they began with.
+//! Encryption of the HTTP API: certificates from files that may be replaced while the service runs.
+//! A connection keeps the certificate that it began with.
 
 use std::{
     convert::Infallible,
@@ -20,10 +20,10 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_rustls::TlsAcceptor;
 
-/// Protocols that clients may choose, dearest first.
+/// Protocols that clients may choose, the preferred one first.
 const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
 
-/// Time between two looks at the files.
+/// Time between two checks of the files.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
 /// Where certificates and keys lie.
@@ -33,7 +33,8 @@ pub struct TlsFiles {
     pub certificate: PathBuf,
     /// Its key, PEM.
     pub key: PathBuf,
-    /// Certificates that those of clients are checked against, PEM; `None`: clients need none.
+    /// Certificates of the authorities that clients' certificates are checked against, PEM; `None`:
+    /// clients need no certificate.
     pub client_ca: Option<PathBuf>,
 }
 
@@ -55,7 +56,7 @@ struct Content {
     client_ca: Option<Vec<u8>>,
 }
 
-/// Files that cannot be used.
+/// The files cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// A file cannot be read.
@@ -99,8 +100,8 @@ impl Tls {
         })))
     }
 
-    /// Reads the files again, and returns whether they have changed. After an error new connections
-    /// get what they got before.
+    /// Reads the files again, and returns whether they have changed. After an error, new
+    /// connections get the certificate that they got before.
     pub fn reload(&self) -> Result<bool, TlsError> {
         let content = Content::read(&self.0.files)?;
         let mut loaded = self.0.loaded.lock();
@@ -113,7 +114,7 @@ impl Tls {
         Ok(true)
     }
 
-    /// Reads the files again whenever they change, and at once upon SIGHUP.
+    /// Reads the files again whenever they change, and at once after SIGHUP.
     pub(crate) async fn follow(&self) -> Infallible {
         let mut hangups = signal(SignalKind::hangup()).ok();
         let mut failed = false;

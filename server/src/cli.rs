@@ -1,8 +1,8 @@
-//! The command line: every command but `serve`, `config`, `doctor`, `backup`, `restore`, `openapi` and `simulate` talks HTTP
-//! to a server.
+//! The command line: every command but `serve`, `config`, `doctor`, `backup`, `restore`, `openapi` and `simulate` is an
+//! HTTP client of a server.
 //!
-//! Answers go to standard output (a table or sentence, or JSON with `--json`), progress and errors
-//! to standard error. Progress bars are drawn on a terminal only; elsewhere each step is a line.
+//! Answers go to standard output (a table or sentence, or JSON with `--json`), progress and errors to standard error.
+//! Progress bars are drawn on a terminal only; elsewhere each step is a line.
 
 use std::io;
 
@@ -184,7 +184,7 @@ pub fn run(arguments: Arguments) -> Result<(), Error> {
     };
     match arguments.command {
         Command::Serve(settings) => {
-            // Before the configuration is read, which a pipe gives but once.
+            // This comes before the configuration is read, because a pipe can be read only once.
             let completed = environment::complete();
             run_service(settings.load()?, completed)
         }

@@ -1,12 +1,12 @@
 //! Variables that libraries read once, when the process starts or they are loaded. A process cannot safely change its
-//! own environment, so that it starts itself again with them, unless the user has set them.
+//! own environment, so it starts itself again with these variables, unless the user has set them.
 //!
 //! **Freed memory** waits ten seconds for its next use before it goes back to the system. Each run of a large batch
-//! needs hundreds of megabytes for its intermediate results. Where they go back at once, as with glibc's `malloc`, which
+//! needs hundreds of megabytes for its intermediate results. If they go back at once, as with glibc's `malloc`, which
 //! maps and unmaps large blocks, the kernel fills all their pages with zeros in each run: a text encoder takes twice as
 //! long for a batch of long texts. The allocator of the program, and of the libraries that it loads, is mimalloc.
 //!
-//! **Nothing reports to anybody.** ONNX Runtime's library for Linux (1.31) opens a database of usage, to be sent to its
+//! **No library reports usage.** ONNX Runtime's library for Linux (1.31) opens a database of usage, to be sent to its
 //! maker, as soon as it is loaded and before its interface can be told not to.
 
 use std::{env, io, os::unix::process::CommandExt, process::Command};

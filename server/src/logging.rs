@@ -1,4 +1,4 @@
-//! Log lines on standard error; standard output belongs to what a command answers.
+//! Log lines on standard error; standard output is for the answers of commands.
 
 use std::{
     io::{self, IsTerminal, Stderr, Write},
@@ -38,10 +38,10 @@ pub fn start(log: &Log) -> anyhow::Result<()> {
     let level = filter.max_level_hint().unwrap_or(LevelFilter::TRACE);
     let subscriber = tracing_subscriber::fmt()
         .with_writer(|| LenientStderr(io::stderr()))
-        // It would be told of on standard error.
+        // Such an error would be written to standard error, too.
         .log_internal_errors(false)
         .with_ansi(io::stderr().is_terminal());
-    // The handle is for one kind of subscriber, whose form is known then.
+    // The handle's type depends on the subscriber, whose format is known here.
     let (started, set) = match log.format {
         LogFormat::Text => {
             let subscriber = subscriber.with_env_filter(filter).with_filter_reloading();
@@ -56,7 +56,7 @@ pub fn start(log: &Log) -> anyhow::Result<()> {
         }
     };
     started.map_err(|error| anyhow::anyhow!("logging cannot start: {error}"))?;
-    // It is started once.
+    // The log is started once.
     CONTROL.set((level, set)).ok();
     Ok(())
 }
@@ -92,7 +92,7 @@ fn filter(level: &str) -> anyhow::Result<EnvFilter> {
         .split(',')
         .filter_map(|one| one.trim().parse::<LevelFilter>().ok());
     let is_loud = levels.any(|level| level > LevelFilter::INFO);
-    // Each statement of the registry, which drowns everything else; whoever wants them names them.
+    // Each statement of the registry is logged only if the level names `sqlx`: they drown everything else.
     let quiet = match is_loud && !level.contains("sqlx") {
         true => format!("{level},sqlx=warn"),
         false => level.to_owned(),

@@ -1,4 +1,4 @@
-//! The one binary of Sextant: reads the command line, does what it says, exits.
+//! The one binary of Sextant: it reads the command line, runs the command and exits.
 //!
 //! Exit codes: 0 done, 1 refused or failed, 2 used wrongly (arguments or configuration).
 
@@ -31,13 +31,13 @@ fn main() -> ExitCode {
 /// Help and what is wrong with the arguments, the latter as JSON where that is asked for.
 fn refuse(error: &clap::Error) -> ExitCode {
     let is_mistake = error.use_stderr();
-    // What is no Unicode is an argument as well.
+    // An argument that is not Unicode counts as well.
     if is_mistake && std::env::args_os().any(|argument| argument == "--json") {
         let detail = serde_json::json!({"detail": error.to_string().trim()});
         cli::tell(&detail.to_string());
         return ExitCode::from(2);
     }
-    // Nobody reads it: there is nobody to tell.
+    // If standard error is closed, the message is lost.
     error.print().ok();
     ExitCode::from(if is_mistake { 2 } else { 0 })
 }

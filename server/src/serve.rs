@@ -1,8 +1,8 @@
 //! Starts the roles of this process and stops them in order.
 //!
-//! One short module or `build_*` function for each role; what they share is opened once, in
-//! [`Stores`]. A process on the embedded default plays all roles over a folder of its own; in a
-//! fleet a [`Port`] connects it with those that play the others.
+//! Each role has one short module or `build_*` function; what they share is opened once, in
+//! [`Stores`]. A process with the embedded default has all roles and a folder of its own; in a
+//! fleet a [`Port`] connects it with the processes that have the others.
 
 pub(crate) mod backup;
 mod cuda;
@@ -261,7 +261,7 @@ async fn build_autoscaler(
 
 /// The one line on standard output that tells scripts where the service is.
 fn announce(line: &str) {
-    // Whoever started the service may have stopped reading.
+    // The program that started the service may have stopped reading.
     writeln!(std::io::stdout(), "{line}").ok();
     tracing::info!("{line}");
 }

@@ -1,4 +1,4 @@
-//! Where a registration can be watched, and in tests stopped.
+//! Points at which a registration can be watched, and in tests stopped.
 
 use async_trait::async_trait;
 
@@ -9,9 +9,9 @@ use crate::Error;
 pub enum Phase {
     /// Nothing has been done.
     Begin,
-    /// The work is done, its result is not stored.
+    /// The work is done, and its result is not stored.
     Worked,
-    /// The result is stored; the job has not advanced.
+    /// The result is stored, and the job has not advanced.
     Stored,
 }
 
@@ -20,11 +20,11 @@ impl Phase {
     pub const ALL: [Self; 3] = [Self::Begin, Self::Worked, Self::Stored];
 }
 
-/// Is told of each moment of each step that is really executed. An error is treated as one of
-/// the step; dropping the registration while this waits is a crash at this moment.
+/// Called at each phase of each step that is really executed. An error is treated as an error of
+/// the step. Dropping the registration while this waits is a crash at this phase.
 #[async_trait]
 pub trait Checkpoint: Send + Sync {
-    /// `step` is at `phase`.
+    /// `step` has reached `phase`.
     async fn reached(&self, step: &str, phase: Phase) -> Result<(), Error>;
 }
 

@@ -1,5 +1,5 @@
-//! The process that measures for another ([`crate::isolation`]): it reads orders, runs engines, and says
-//! every now and then that it gets on.
+//! The process that measures for another ([`crate::isolation`]): it reads orders, runs engines, and regularly gives a
+//! sign of life.
 
 use std::{
     any::Any,
@@ -30,13 +30,13 @@ use crate::{
     validation::{self, Invalid, Labels, SetRequirements, ValidationSet},
 };
 
-/// Time between two looks at whether something has ended.
+/// Time between two checks for a sign of life.
 const BEAT: Duration = Duration::from_millis(250);
 
 /// Carries out orders until there are no more.
 ///
 /// # Errors
-/// When whoever gives them is gone, or does not keep to the protocol.
+/// If the parent is gone, or breaks the protocol.
 pub fn serve_measurements(
     engines: &[Arc<dyn Engine>],
     mut orders: impl Read,
@@ -124,16 +124,16 @@ struct Work {
 /// An answer and its files.
 type AnswerWithFiles = (Answer, Vec<Bytes>);
 
-/// When something is said to get on.
+/// When the process gives signs of life.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Signs {
-    /// At each step: what never ends must not go on.
+    /// At each step, so that a step without an end is found.
     OfSteps,
-    /// As long as it works: it ends, and takes as long as there are weights.
+    /// As long as it works: the work has an end, and its time depends on the size of the weights.
     Always,
 }
 
-/// Does it on a thread of its own, and says meanwhile that it gets on.
+/// Does the work on a thread of its own, and gives signs of life meanwhile.
 fn carry_out(
     work: impl FnOnce(&Cancel) -> AnswerWithFiles + Send + 'static,
     signs: Signs,
@@ -146,7 +146,7 @@ fn carry_out(
         .name("measure".to_owned())
         .stack_size(STACK_BYTES)
         .spawn(move || {
-            // It is waited for.
+            // The receiver waits for it.
             sender.send(work(&cancel)).ok();
         })?;
     let mut seen = steps.steps();
@@ -162,7 +162,7 @@ fn carry_out(
             say(answers, &Answer::Progress)?;
         }
     }
-    // Its end without an answer is a panic.
+    // A thread that ends without an answer has panicked.
     let answer = measuring
         .join()
         .map_or_else(|panic| panicked(&*panic), |()| panicked(&"it ended"));
@@ -183,7 +183,7 @@ fn say(answers: &Mutex<impl Write>, answer: &Answer) -> io::Result<()> {
     write(answers, answer, &[])
 }
 
-/// With the files behind it.
+/// Writes an answer and its files.
 fn say_with(answers: &Mutex<impl Write>, (answer, files): &AnswerWithFiles) -> io::Result<()> {
     write(answers, answer, files)
 }
@@ -209,7 +209,8 @@ fn read(file: &Bytes, order: &Order) -> Result<ValidationSet, Invalid> {
     validation::read(file, expected)
 }
 
-/// What reading a model takes, as often as it is held at once where it is adapted. What is wrong with it is said there.
+/// The memory of reading a model, in all forms that are held at once when it is adapted. Errors in the model are
+/// reported when it is adapted.
 fn weigh(graph: &Bytes) -> u64 {
     let before = Baseline::take(true);
     let read = (sextant_onnx::decode(graph), sextant_onnx::inspect(graph));
@@ -227,7 +228,7 @@ fn unfit(invalid: &Invalid) -> Answer {
 
 fn refusal(error: &MeasureError) -> Answer {
     Answer::Refused(Refusal {
-        // Engines that come back from an allocation that the limit refused say so alone here.
+        // An engine that survives an allocation refused by the limit reports it only by this text.
         code: match error.to_string().contains("bad_alloc") {
             true => Code::MemoryExceeded,
             false => error.code(),
@@ -263,7 +264,7 @@ impl Work {
                 }
             }
             Action::Check => Answer::Checked(SetSummary::of(&self.validation, self.order.metric)),
-            // They are answered elsewhere.
+            // These actions are handled elsewhere.
             Action::Weigh | Action::RecordShapes | Action::Rewrite(_) | Action::Calibrate(_) => {
                 unfit(&Invalid::NoRecords)
             }

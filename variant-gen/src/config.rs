@@ -13,44 +13,43 @@ pub struct Config {
     pub effort: Effort,
     /// How large validation sets may be.
     pub limits: Limits,
-    /// The devices that this process measures on: an engine's is the first that has it. An engine
-    /// without one is taken to run on this machine's cores, at the default prices.
+    /// The devices that this process measures on: an engine is measured on the first one that has it. An engine without
+    /// a device is taken to run on this machine's cores, at the default prices.
     pub devices: Vec<Arc<DeviceType>>,
     /// Most intra-op threads of a variant: the machine's cores.
     pub cores: u16,
-    /// Whether only one thread and all of them are tried, and only full optimisation.
+    /// Whether only one thread and all threads are tried, and only full optimisation.
     pub extremes_only: bool,
-    /// Time after which a registration measures no further configurations; what each engine does first is
+    /// Time after which a registration measures no further configurations; the first configuration of each engine is
     /// measured in any case.
     pub budget: Option<Duration>,
-    /// Files of models from this size on are mapped in place of being read into memory, bytes.
+    /// Size from which files of models are mapped instead of read into memory, bytes.
     pub map_from_bytes: u64,
-    /// Records that static quantisation is calibrated on, from the start of the set.
+    /// Records that calibrate static quantisation, from the start of the set.
     pub calibration_records: usize,
-    /// Whether registrations are taken. Models that are ready are measured with the engines of this
-    /// process in either case.
+    /// Whether this process takes registrations. In either case it measures ready models with its engines.
     pub registers: bool,
-    /// Wait before a model is tried again with an engine that failed; doubles from there.
+    /// Wait before a model is tried again with an engine that failed; it doubles each time.
     pub extension_back_off: Duration,
-    /// Registrations at once, as long as none is slow. More than one disturb each other's measurements.
+    /// Most registrations at once while none is slow. More than one disturb each other's measurements.
     pub parallel: usize,
-    /// Registrations at once where those that run are slow and others wait; only where engines are isolated.
+    /// Most registrations at once if the running ones are slow and others wait; only if engines are isolated.
     pub most_at_once: usize,
     /// Time after which a registration is slow.
     pub slow_after: Duration,
-    /// How long a claimed job stays ours without a sign of life.
+    /// How long this process holds a claimed job without a sign of life.
     pub lease: Duration,
-    /// How long a job goes on trying where a store fails, from its first failure on.
+    /// How long a job tries again if a store fails, from the first failure on.
     pub store_patience: Duration,
-    /// Wait before the second try; doubles from there, up to five seconds.
+    /// Wait before the second attempt; it doubles each time, up to five seconds.
     pub back_off: Duration,
-    /// How engines are kept apart from this process while they are measured; `None`: not at all.
+    /// How engines are isolated from this process while they are measured; `None`: not at all.
     pub isolation: Option<Isolation>,
-    /// After so many configurations of an engine that ended its process or took too long, the others of the
-    /// same engine are left out.
+    /// After this many configurations of an engine that ended its process or took too long, the engine's other
+    /// configurations are left out.
     pub most_crashes: u32,
-    /// How often one step may be begun that takes this process down with it: a configuration is left out afterwards, a
-    /// registration fails. Where engines are isolated, the end of this process says nothing about a model, unless the
+    /// How often a step that takes this process down may be begun: after that, a configuration is left out, and a
+    /// registration fails. If engines are isolated, the end of this process says nothing about a model, unless the
     /// process had grown by much during the step.
     pub starts: u32,
     /// How often one job may be claimed before it fails.

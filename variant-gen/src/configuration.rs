@@ -1,4 +1,4 @@
-//! Which ways of running a model are tried.
+//! The configurations of a model that are tried.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use sextant_types::{DataType, EngineName, Optimization, Precision, Signature, Va
 /// Batch sizes that are measured, and the maximum batches of the variants.
 pub const BATCHES: [u16; 7] = [1, 2, 4, 8, 16, 32, 64];
 
-/// What has to be loaded and measured on its own: a variant without its maximum batch.
+/// What is loaded and measured as one: a variant without its maximum batch.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Configuration {
     /// Which engine runs it.
@@ -47,7 +47,7 @@ impl Configuration {
     }
 }
 
-/// Everything that `engine` can do with `cores` cores and that makes sense, in a fixed order.
+/// All configurations of `engine` with `cores` cores that make sense, in a fixed order.
 pub fn enumerate(engine: &str, capabilities: &Capabilities, cores: u16) -> Vec<Configuration> {
     let threads = thread_counts(capabilities.threads, cores);
     let mut configurations = Vec::new();
@@ -58,7 +58,7 @@ pub fn enumerate(engine: &str, capabilities: &Capabilities, cores: u16) -> Vec<C
             if (precision, optimization) == (Precision::Int8Static, Optimization::Basic) {
                 continue;
             }
-            // What is optimised is not the large matrices that these are about.
+            // Optimisation does not change the large matrices that these precisions are about.
             let by_weights = matches!(precision, Precision::Int8Weights | Precision::Int4Weights);
             if by_weights && optimization == Optimization::Basic {
                 continue;
@@ -76,7 +76,7 @@ pub fn enumerate(engine: &str, capabilities: &Capabilities, cores: u16) -> Vec<C
     configurations
 }
 
-/// Leaves only one thread and the most of each engine, and its fullest optimisation.
+/// Keeps only one thread and the most threads of each engine, and its fullest optimisation.
 pub fn keep_extremes<T>(configurations: &mut Vec<(T, Configuration)>) {
     let mut most: BTreeMap<EngineName, (Optimization, u16)> = BTreeMap::new();
     for (_, of) in configurations.iter() {
@@ -91,7 +91,7 @@ pub fn keep_extremes<T>(configurations: &mut Vec<(T, Configuration)>) {
     });
 }
 
-/// 1, 2, 4, .. up to the machine's cores; only 1 where threads make no difference.
+/// 1, 2, 4, .. up to the machine's cores; only 1 if threads make no difference.
 pub fn thread_counts(threads: bool, cores: u16) -> Vec<u16> {
     if !threads {
         return vec![1];

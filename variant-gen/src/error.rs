@@ -1,4 +1,4 @@
-//! What can go wrong in a registration.
+//! The errors of a registration.
 
 use sextant_types::{Code, InvalidId, InvalidPadding, ModelId};
 
@@ -10,7 +10,7 @@ pub enum Error {
     /// The file is not a model that can be registered.
     #[error(transparent)]
     Model(#[from] sextant_onnx::Error),
-    /// The same, as the process says it that reads models.
+    /// The same, as the process that reads models reports it.
     #[error("{}", .0.message)]
     Unable(RewriteFailure),
     /// The validation set cannot be read or does not fit.
@@ -26,15 +26,15 @@ pub enum Error {
         source: Box<validation::Invalid>,
         /// Those outputs.
         astray: String,
-        /// The others, as an argument.
+        /// The other outputs, as an argument.
         kept: String,
     },
-    /// The validation set does not fit the model, which takes no batches because of inputs of one number.
+    /// The validation set does not fit the model, which takes no batches because some inputs are one number.
     #[error("{source}; the model takes no batches: {advice}")]
     SingleNumber {
         /// What does not fit.
         source: Box<validation::Invalid>,
-        /// What to do about those inputs.
+        /// Advice about those inputs.
         advice: String,
     },
     /// The validation set does not fit the model, which was exported for batches of one size.
@@ -62,7 +62,7 @@ pub enum Error {
     /// No engine can run the model in any way.
     #[error("no engine can run the model: {reasons}")]
     NothingRuns {
-        /// Which code says best why.
+        /// The code that describes the reason best.
         code: Code,
         /// What the engines said.
         reasons: String,
@@ -75,7 +75,7 @@ pub enum Error {
         /// What is wrong with the longest variant's name.
         source: InvalidId,
     },
-    /// The registration cannot go on where it was interrupted time and again.
+    /// The registration was interrupted too often to go on.
     #[error(
         "the registration was interrupted `{attempts}` times by the end of the service: if that had another reason, \
          register the model again (`POST /v1/models/{{model}}/registration`)"
@@ -87,7 +87,7 @@ pub enum Error {
     /// The named classes are not those of the output that is scored.
     #[error("{0}")]
     Classes(String),
-    /// There is no graph for the metric, or one that nobody needs.
+    /// The graph for the metric is missing, or superfluous.
     #[error("{0}")]
     MetricModel(String),
     /// The job does not name a model.
@@ -142,7 +142,7 @@ impl Error {
         }
     }
 
-    /// Whether the same step may succeed a moment later: faults of a store, not of the model.
+    /// Whether the same step may succeed a moment later: an error of a store, not of the model.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Registry(source) => {
@@ -158,8 +158,7 @@ impl Error {
         }
     }
 
-    /// Whether the same job may succeed some time later, elsewhere or here: nothing is wrong with the
-    /// model.
+    /// Whether the same job may succeed some time later, elsewhere or here: the model is not at fault.
     pub fn may_pass(&self) -> bool {
         match self {
             Self::Registry(_) | Self::Objects(_) | Self::Metadata(_) => true,
@@ -169,7 +168,7 @@ impl Error {
         }
     }
 
-    /// Whether the job is no longer ours: cancelled, or taken over.
+    /// Whether this process no longer holds the job: it was cancelled, or taken over.
     pub fn is_lost(&self) -> bool {
         use sextant_registry::Error::{Cancelled, LeaseLost, NotFound};
         matches!(
@@ -184,7 +183,7 @@ impl Error {
 }
 
 impl MeasureError {
-    /// Whether it is for the engine, which may be back or free at another time.
+    /// Whether the engine may be back or free at another time.
     pub fn may_pass(&self) -> bool {
         use sextant_engine::Error::{Gone, Lost, OutOfMemory, Unavailable};
         if let Self::Refused(refused) = self {
@@ -199,12 +198,12 @@ impl MeasureError {
         )
     }
 
-    /// Whether it says nothing about any model: whoever asked has to be told, whatever is made of other errors.
+    /// Whether it says nothing about any model: it must be reported, however other errors are treated.
     pub(crate) fn is_of_no_model(&self) -> bool {
         matches!(self, Self::Cancelled | Self::Store { .. })
     }
 
-    /// Whether another engine may do better.
+    /// Whether another engine may succeed.
     pub(crate) fn is_of_the_engine(&self) -> bool {
         match self {
             Self::Load(_) | Self::Run { .. } => true,

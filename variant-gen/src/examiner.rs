@@ -1,4 +1,5 @@
-//! Scoring what answers whole records, such as a pipeline: the sets, metrics and intervals are those of registrations.
+//! Scores a pipeline, or anything else that answers whole records. The sets, metrics and intervals are those of
+//! registrations.
 
 use async_trait::async_trait;
 use sextant_rpc::examine::{Examination, ExaminationFailure, Examine, Examinee};
@@ -79,7 +80,7 @@ fn read(
     }
 }
 
-/// The signature with a dimension of records where each tensor has one of its own in front.
+/// The signature with the first dimension of each tensor as that of the records.
 fn by_record(signature: &Signature) -> Result<Signature, ExaminationFailure> {
     let mut signature = Signature {
         batched: true,

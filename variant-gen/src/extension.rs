@@ -1,11 +1,10 @@
-//! Which registered models this process has engines for that nobody has measured them with.
+//! Finds registered models that were not measured with this process's engines.
 //!
-//! A model gets variants for the engines of the process that registers it. Whoever has another engine
-//! that reads the model's file adds what is missing, as a job of its own ([`JobKind::Extend`]) that
-//! goes only to processes with that engine. What has become of a model and an engine follows from the
-//! model's steps and the jobs that there were, whoever ran them: a job that succeeded or was cancelled
-//! is the last one, one that failed is followed by another after a pause that doubles. What will not
-//! change any more is noted as a step of the model, `extend:{engine}`, so that nobody looks again.
+//! A model gets variants for the engines of the process that registers it. A process with another engine that reads the
+//! model's file adds the missing variants, as a job of its own ([`JobKind::Extend`]) that only processes with that
+//! engine can claim. The outcome of a model and an engine follows from the model's steps and its jobs, whoever ran
+//! them: a job that succeeded or was cancelled is the last one; a job that failed is followed by another after a pause
+//! that doubles. A final outcome is recorded as a step of the model, `extend:{engine}`, so that no process looks again.
 
 use serde_json::json;
 use sextant_engine::Engine;
@@ -21,20 +20,20 @@ use crate::{
 /// Longest pause after a failure.
 const LONGEST_PAUSE_MS: u64 = 24 * 60 * 60 * 1000;
 
-/// Most that is read of a file to tell a manifest.
+/// Most bytes of a file that are read to recognise a manifest.
 const MOST_MANIFEST_BYTES: u64 = 1 << 20;
 
-/// What is to be done about a model and an engine.
+/// What to do about a model and an engine.
 enum Verdict {
     /// Nothing any more.
     Settled(ExtensionResult),
-    /// A job is to be created, after so many of this model.
+    /// Create a job, after this many earlier ones of the model.
     Begin { earlier: usize },
     /// Nothing before this time, ms since the Unix epoch.
     Later(u64),
 }
 
-/// What a look at a model and an engine has come to.
+/// The result of a look at a model and an engine.
 enum LookOutcome {
     /// This is to be stored.
     Planned(PlannedExtension),
@@ -47,16 +46,16 @@ struct ExtensionContext<'a> {
     engine: &'a EngineName,
     variants: &'a [Variant],
     steps: &'a [Step],
-    /// Jobs of this model, and not of earlier ones of its name.
+    /// Jobs of this model, and not of earlier models with its name.
     jobs: &'a [Job],
 }
 
-/// Most that is stored in one transaction.
+/// Most entries that are stored in one transaction.
 const BATCH: usize = 64;
 
 impl Generator {
-    /// Creates the jobs that are missing for the engines of this process. Returns when the next one
-    /// is due that had failed, ms since the Unix epoch.
+    /// Creates the jobs that are missing for the engines of this process. Returns when the next failed job is due, ms
+    /// since the Unix epoch.
     pub async fn plan(&self) -> Result<Option<u64>, Error> {
         let mut due: Option<u64> = None;
         for engine in self.engines() {
@@ -71,7 +70,7 @@ impl Generator {
                     match self.look_at(model, engine.as_ref()).await {
                         Ok(LookOutcome::Planned(planned)) => plans.push(Plan { model, planned }),
                         Ok(LookOutcome::Later(at)) => due = Some(due.map_or(at, |due| due.min(at))),
-                        // Others may be sound.
+                        // Other models may be sound.
                         Err(error) => {
                             warn!(model = %model.id, engine = %name, %error, "nothing can be planned");
                         }
@@ -125,7 +124,7 @@ impl Generator {
     }
 
     async fn reads(&self, engine: &dyn Engine, model: &Model) -> Result<bool, Error> {
-        // What a manifest says is at its beginning, and it is not large.
+        // A manifest is small, so its beginning contains all of it.
         let head = self
             .objects()
             .get_blob_range(&model.digest, 0..MOST_MANIFEST_BYTES);
@@ -133,7 +132,7 @@ impl Generator {
     }
 }
 
-/// That nothing is to be done about a model and an engine any more.
+/// The record that nothing more is to be done about a model and an engine.
 fn note(engine: &EngineName, settled: ExtensionResult) -> Result<PlannedExtension, Error> {
     let name = step::extend(engine);
     match serde_json::to_value(settled) {
@@ -142,7 +141,7 @@ fn note(engine: &EngineName, settled: ExtensionResult) -> Result<PlannedExtensio
     }
 }
 
-/// The job tells which model of the name it is for, and how many went before it.
+/// A job for a model and an engine. It says which model with that name it is for, and how many jobs went before it.
 fn new_job(model: &Model, engine: &EngineName, earlier: usize) -> NewJob {
     let spec = json!({
         "model": model.id,
@@ -160,7 +159,7 @@ fn is_of(job: &Job, model: &Model) -> bool {
     job.spec["registered_ms"] == json!(model.created_ms)
 }
 
-/// How many jobs went before one.
+/// Number of jobs before this one.
 pub(crate) fn earlier(job: &Job) -> u32 {
     let earlier = job.spec["earlier"].as_u64().unwrap_or(0);
     u32::try_from(earlier).unwrap_or(u32::MAX)
@@ -191,8 +190,8 @@ impl ExtensionContext<'_> {
         }
     }
 
-    /// Whether whoever registered the model had the engine: then it has variants, or was found not
-    /// to run in any way. What one process has measured and another has finished without is neither.
+    /// Whether the process that registered the model had the engine: the model then has variants of it, or was found
+    /// not to run. Neither holds if one process measured with it and another finished the registration without it.
     fn is_of_registration(&self) -> bool {
         let mut variants = self.variants.iter();
         variants.any(|it| it.spec.engine == *self.engine) || self.runs_in_no_way()
@@ -212,7 +211,7 @@ impl ExtensionContext<'_> {
     }
 }
 
-/// The pause after so many failures.
+/// The pause after `failures` failures.
 fn pause_ms(failures: usize, back_off_ms: u128) -> u64 {
     let doublings = u32::try_from(failures.saturating_sub(1)).unwrap_or(u32::MAX);
     let pause = back_off_ms.saturating_mul(2u128.saturating_pow(doublings));

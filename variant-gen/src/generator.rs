@@ -1,9 +1,8 @@
 //! Registers one model, step by step, or extends it by an engine.
 //!
-//! [`Generator::run`] may be called again and again for the same job, by different processes, after
-//! any interruption: steps whose result is stored are skipped, the others are done again. The last
-//! step stores variants, marks, the model's status and the end of the job in one transaction, so
-//! there is no moment at which half a model is registered.
+//! [`Generator::run`] may be called again and again for the same job, by different processes, after any interruption:
+//! steps whose result is stored are skipped, and the others are done again. The last step stores variants, marks, the
+//! model's status and the end of the job in one transaction, so a model is never registered in part.
 
 use std::{cmp::Reverse, collections::BTreeMap, sync::Arc, time::Instant};
 
@@ -43,14 +42,14 @@ mod rewrite;
 mod sets;
 mod warnings;
 
-/// Where things are kept.
+/// The stores of a generator.
 #[derive(Clone)]
 pub struct Stores {
     /// Models, steps, variants, jobs.
     pub registry: Registry,
     /// ONNX files and validation sets.
     pub objects: Arc<dyn ObjectStore>,
-    /// Where dispatchers learn of variants.
+    /// The store from which dispatchers learn of variants.
     pub metadata: Arc<dyn MetadataStore>,
 }
 
@@ -60,7 +59,7 @@ pub struct Generator {
     parts: Arc<Parts>,
 }
 
-/// A job and who holds it.
+/// A job and its holder.
 #[derive(Debug, Clone)]
 pub struct Claim {
     /// The job, of kind `register` or `extend`.
@@ -69,28 +68,28 @@ pub struct Claim {
     pub owner: String,
 }
 
-/// What a registration or an extension came to.
+/// The result of a registration or an extension.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Summary {
-    /// Variants that it made.
+    /// Number of variants that it made.
     pub variants: usize,
     /// The output that accuracy is measured on.
     pub scored_output: String,
-    /// The variant that answers queries which name the model and no accuracy, unless another target asks for
-    /// something else, and its accuracy.
+    /// The variant that answers queries which name the model and no accuracy, unless another target demands something
+    /// else, and its accuracy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub usual: Option<(String, f64)>,
-    /// What is measured: `accuracy`, or `agreement` with the uploaded file.
+    /// The kind of the figures: `accuracy`, or `agreement` with the uploaded file.
     pub measures: AccuracyKind,
-    /// What was changed in the file so that it can be served, and warnings of what was measured.
+    /// What was changed in the file so that it can be served, and warnings about the figures.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<String>,
-    /// Of the variants, how many nothing dominates.
+    /// Number of variants on the frontier.
     pub frontier: usize,
-    /// Configurations that run.
+    /// Number of configurations that run.
     pub configurations: usize,
-    /// Configurations that were not measured in full, and why: another is better in every way, or there was
-    /// no time.
+    /// Configurations that were not measured in full, and why: another one is better in every way, or there was no
+    /// time.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub pruned: BTreeMap<String, String>,
     /// Precisions and configurations that do not run, and why.
@@ -104,7 +103,7 @@ pub(crate) struct Parts {
     pub(crate) engines: Vec<Arc<dyn Engine>>,
     pub(crate) config: Config,
     pub(crate) threads: Threads,
-    /// Steps whose result was stored.
+    /// Number of steps whose result was stored.
     pub(crate) steps: Counter,
     checkpoint: Arc<dyn Checkpoint>,
 }
@@ -117,7 +116,7 @@ impl Generator {
         Self::watched(stores, engines, config, Arc::new(NoWatch))
     }
 
-    /// The same, with someone who is told of every moment.
+    /// The same, with a checkpoint that is called at every phase.
     pub fn watched(
         stores: Stores,
         engines: Vec<Arc<dyn Engine>>,
@@ -139,7 +138,7 @@ impl Generator {
         }
     }
 
-    /// The publisher that registrations go through; deletions should share it.
+    /// The publisher of registrations; deletions should share it.
     pub fn publisher(&self) -> &Publisher {
         &self.parts.publisher
     }
@@ -165,8 +164,8 @@ impl Generator {
         &self.parts.engines
     }
 
-    /// Does what is left of a job, up to its end. An error leaves the job as it is: the caller tries
-    /// again, fails it, or gives it back.
+    /// Does the remaining work of a job, up to its end. An error leaves the job as it is: the caller tries again, fails
+    /// the job, or gives it back.
     pub async fn run(&self, claim: &Claim) -> Result<Summary, Error> {
         match claim.job.kind {
             JobKind::Extend => self.extend(claim).await,
@@ -184,13 +183,13 @@ impl Generator {
 
 // === impl Registration ===
 
-/// One registration on its way.
+/// A registration in progress.
 struct Registration<'a> {
     parts: &'a Parts,
     claim: &'a Claim,
     model: Model,
     application: Application,
-    /// Engines that read the model's file; all of them until it is inspected.
+    /// Engines that read the model's file; all engines until the file is inspected.
     engines: Vec<Arc<dyn Engine>>,
     stored: BTreeMap<String, Value>,
     done: u64,
@@ -198,22 +197,22 @@ struct Registration<'a> {
     passing: BTreeMap<String, MeasureError>,
     /// The artefact that was read last.
     artefact: Option<(Digest, ModelFile)>,
-    /// Where the weights of the registered model are, if it is a large one.
+    /// The folder with the weights of the registered model, if it is a large one.
     weights: Option<Arc<WeightsFolder>>,
-    /// A large model that was put together of several files, and where it is stored.
+    /// A large model that was assembled from several files, and where it is stored.
     whole: Option<(ModelFile, files::StoredFile)>,
     validation: Option<Arc<ValidationSet>>,
-    /// What single precision answers to its records, as far as they were compared.
+    /// The answers in single precision to its records, for those that were compared.
     uploaded: Arc<UploadedAnswers>,
-    /// The validation set with the labels, names or metric that it was given here.
+    /// The validation set with the labels, names or metric that this registration added.
     labelled: Option<Digest>,
-    /// What the model itself calls the classes of the scored output, where its application has other words.
+    /// The model's own names of the scored output's classes, if its application uses others.
     own_classes: Vec<String>,
-    /// The process that measures, where engines are isolated.
+    /// The seat of the measuring process, if engines are isolated.
     seat: Seat,
-    /// By engine: configurations that ended its process or took too long.
+    /// By engine: number of configurations that ended its process or took too long.
     crashes: BTreeMap<String, u32>,
-    /// Looks at this process while a step is on its way.
+    /// Watches this process while a step runs.
     watch: Option<begun::Watch>,
     /// When this claim was begun.
     opened: Instant,
@@ -259,7 +258,7 @@ impl<'a> Registration<'a> {
         self.claim.job.kind == JobKind::Extend
     }
 
-    /// Everything behind the inspection.
+    /// All steps after the inspection.
     async fn complete(&mut self, inspected: &Inspection) -> Result<Summary, Error> {
         let mut generated = BTreeMap::new();
         for precision in self.precisions() {
@@ -275,7 +274,7 @@ impl<'a> Registration<'a> {
                 before.engine == configuration.engine
                     && matches!(result, MeasureOutcome::Done { .. })
             };
-            // Where an engine is the only one that a worker has, its plainest way that runs is needed.
+            // A worker may have this engine alone, so its plainest configuration that runs is needed.
             let is_needed = !measured.iter().any(runs);
             let rivals = match is_needed {
                 true => Vec::new(),
@@ -304,14 +303,14 @@ impl<'a> Registration<'a> {
         self.publish(&outcome).await
     }
 
-    /// Leaves out the engines that do not read the file. Whoever inspected it may have had others.
+    /// Leaves out the engines that do not read the file. The process that inspected it may have had other engines.
     async fn restrict(&mut self) -> Result<(), Error> {
         let file = self.read_artefact(self.model.digest).await?;
         self.engines.retain(|engine| engine.reads(&file.graph));
         Ok(())
     }
 
-    /// What any engine wants, in a fixed order.
+    /// The precisions of all engines, in a fixed order.
     fn precisions(&self) -> Vec<Precision> {
         let capabilities = self.engines.iter().map(|engine| engine.capabilities());
         let mut precisions: Vec<_> = capabilities.flat_map(|it| it.precisions).collect();
@@ -320,7 +319,7 @@ impl<'a> Registration<'a> {
         precisions
     }
 
-    /// What was measured on the same devices, of what is as accurate as the uploaded file.
+    /// Measurements on the same devices of configurations that are as accurate as the uploaded file.
     fn rivals(
         &self,
         configuration: &Configuration,
@@ -337,8 +336,8 @@ impl<'a> Registration<'a> {
         rivals(&done.collect::<Vec<_>>())
     }
 
-    /// All that is tried, in the order in which it is: what is most exact and most optimised first, so that
-    /// the rest finds rivals.
+    /// All configurations in the order in which they are tried: the most exact and most optimised first, so that the
+    /// rest finds rivals.
     fn configurations(&self) -> Vec<(Arc<dyn Engine>, Configuration)> {
         let of_engine = |engine: &Arc<dyn Engine>| {
             let capabilities = engine.capabilities();
@@ -351,18 +350,18 @@ impl<'a> Registration<'a> {
         if self.parts.config.extremes_only {
             configuration::keep_extremes(&mut all);
         }
-        // Engines stay in the order that is configured.
+        // Engines stay in the configured order.
         all.sort_by_key(|(_, it)| (it.precision, Reverse(it.optimization)));
         all
     }
 
-    /// `inspect` and `publish`, precisions, configurations.
+    /// Number of steps: `inspect` and `publish`, precisions, configurations.
     fn total_steps(&self) -> u64 {
         (2 + self.precisions().len() + self.configurations().len()) as u64
     }
 
-    /// The stored result of a step that needs not be done again. One that another version wrote
-    /// and that cannot be read is done again.
+    /// The stored result of a step that need not be done again. A result that another version wrote and that cannot be
+    /// read is computed again.
     fn stored<T: DeserializeOwned>(&mut self, step: &str) -> Option<T> {
         let value = self.stored.get(step)?.clone();
         let result = serde_json::from_value(value).ok()?;
@@ -374,7 +373,7 @@ impl<'a> Registration<'a> {
         self.parts.checkpoint.reached(step, phase).await
     }
 
-    /// Tells how far the job is, before a step is begun.
+    /// Records the job's progress before a step is begun.
     async fn begin(&self, step: &str) -> Result<(), Error> {
         let (job, owner) = (&self.claim.job.id, &self.claim.owner);
         let progress = (self.done, self.total_steps());
@@ -405,7 +404,7 @@ impl<'a> Registration<'a> {
     }
 }
 
-/// The accuracy of what differs in nothing but the number of threads, where that was measured.
+/// The accuracy of a configuration that differs only in the number of threads, if measured.
 fn known_accuracy(
     configuration: &Configuration,
     measured: &[(Configuration, MeasureOutcome)],

@@ -1,5 +1,5 @@
-//! What an answer scores that looks at no record: a model that is no better has learnt nothing that its labels say,
-//! or its labels belong to other records.
+//! The score of an answer that ignores the record. If a model is no better, it has learnt nothing about its labels, or
+//! its labels belong to other records.
 
 use std::collections::HashMap;
 
@@ -15,13 +15,13 @@ mod numbers;
 pub struct Guess {
     /// In the metric's own unit.
     pub value: f64,
-    /// What answers so, in words.
+    /// What gives this answer, in words.
     pub by: String,
 }
 
-/// The best of a labelled set; `None` of metrics for which there is no such answer to compare with: boxes that are to be
-/// found (`map`) have neither a number nor a place that any record would share, and what a metric of the owner's
-/// (`custom`) makes of an answer is not known before it is asked.
+/// The best such score for a labelled set. `None` for metrics without such an answer: boxes that are to be found
+/// (`map`) have neither a number nor a place that all records share, and the score of a custom metric (`custom`) is not
+/// known without running it.
 pub fn best(metric: Metric, set: &ValidationSet) -> Option<Guess> {
     let groups = set.parts(usize::MAX).filter(|part| part.begins);
     let labels: Vec<&Labels> = groups.map(|part| part.labels).collect();
@@ -66,7 +66,7 @@ fn classes(labels: &[&Labels]) -> Option<Vec<u64>> {
     Some(counts.into_values().collect())
 }
 
-/// How often each whole label is there.
+/// How often each whole label occurs.
 fn rows(labels: &[&Labels]) -> Option<Vec<u64>> {
     let mut counts: HashMap<Vec<u8>, u64> = HashMap::new();
     for labels in labels {
@@ -95,7 +95,7 @@ fn bytes(row: &Tensor) -> Vec<u8> {
     }
 }
 
-/// The share of the `most` greatest counts.
+/// The sum of the `most` greatest counts, as a share of all.
 fn share(counts: &[u64], most: usize) -> Option<f64> {
     let all: u64 = counts.iter().sum();
     let mut counts = counts.to_vec();

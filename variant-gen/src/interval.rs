@@ -9,7 +9,7 @@ pub use sextant_types::interval::{Interval, wilson};
 const SEED: u64 = 0x05e5_7a47;
 const RESAMPLES: usize = 1000;
 const FEWEST_RESAMPLES: usize = 200;
-/// Draws in all; beyond it, larger sets are resampled less often.
+/// Most draws in all; sets that would need more are resampled less often.
 const MOST_DRAWS: usize = 20_000_000;
 
 /// Percentile bootstrap of the mean, from a fixed seed.
@@ -19,7 +19,7 @@ pub fn bootstrap(scores: &[f64]) -> Interval {
     })
 }
 
-/// Percentile bootstrap of a statistic of so many records, from a fixed seed; it is given the positions of the
+/// Percentile bootstrap of a statistic of `records` records, from a fixed seed. The statistic gets the positions of the
 /// records that are drawn.
 pub fn bootstrap_of(
     records: usize,
@@ -28,7 +28,8 @@ pub fn bootstrap_of(
     bootstrap_within(records, records, statistic)
 }
 
-/// The same of a statistic that takes more time than its records say: as if there were so many.
+/// The same for a statistic that takes more time than its records suggest: it is resampled as a set of `effort` records
+/// would be.
 pub fn bootstrap_within(
     records: usize,
     effort: usize,

@@ -1,14 +1,14 @@
-//! Engines in a process of their own while they run what users bring.
+//! Runs engines on users' files in a process of their own.
 //!
-//! A file may crash an engine, take all memory, or never end. In a child process that is the end of one
-//! measurement: the child has a limit of memory, and one that shows no progress for too long is killed.
-//! Models are adapted and quantised there, and validation sets are read there: what is made of their bytes takes many
-//! times as much. The service passes sets on piece by piece, and takes back the files that were made. It is started by the first order of a registration and serves the later ones, which find
-//! the validation set and the last artefact there, until it ends or the registration does. Large models have one for
-//! each measurement.
+//! A file may crash an engine, take all memory, or never end. In a child process this ends one measurement only: the
+//! child has a limit of memory, and it is killed if it shows no progress for too long. The child also adapts and
+//! quantises models and reads validation sets, because that takes many times the memory of the bytes. The service
+//! passes sets on piece by piece, and takes back the files that were made. The first order of a registration starts the
+//! child; it serves the later orders, and keeps the validation set and the last artefact, until it or the registration
+//! ends. A large model has a child for each measurement.
 //!
-//! The child is this program with other arguments. Orders go to its standard input, answers come from its
-//! standard output ([`protocol`]); it has no environment, so no secrets, and it dies with its parent.
+//! The child is this program with other arguments. It reads orders from its standard input and writes answers to its
+//! standard output ([`protocol`]). It has no environment, so no secrets, and it dies with its parent.
 
 use std::{
     io::{BufReader, Write},
@@ -48,55 +48,56 @@ use patience::Patience;
 use protocol::{Action, Answer, Head, Order, SetSummary};
 use set::PourFailure;
 
-/// Time between two looks at whether the measurement is still wanted.
+/// Time between two checks whether the measurement is still wanted.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Reading a model may take this part of what the process that measures may take.
+/// Reading a model may take this part of the memory limit of the measuring process.
 const READERS_SHARE: u64 = 4;
 
 /// How engines are isolated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Isolation {
-    /// What is run: this program, with arguments which make it call [`crate::serve_measurements`].
+    /// The program: this one, with arguments which make it call [`crate::serve_measurements`].
     pub program: Program,
-    /// The engines that the child has, by name. Others are measured in this process.
+    /// The engines of the child, by name. Other engines are measured in this process.
     pub engines: Vec<String>,
-    /// Longest time that one load or one run computes.
+    /// Longest time that one load or one run may compute.
     pub longest_step: Duration,
-    /// Longest time of all that is done for one configuration.
+    /// Longest time of all work for one configuration.
     pub longest_configuration: Duration,
 }
 
-/// A place for the child of a registration.
+/// The place of a registration's child.
 #[derive(Clone, Default)]
 pub(crate) struct Seat(Arc<Mutex<Option<RunningChild>>>);
 
-/// A child and what it has been sent.
+/// A child, and what it has been sent.
 struct RunningChild {
     child: Child,
     orders: ChildStdin,
     answers: mpsc::Receiver<Reply>,
-    /// Most bytes of files that are taken with the next answer.
+    /// Most bytes of files that are accepted with the next answer.
     most_made: Arc<AtomicU64>,
     /// The validation set that it has.
     set: Option<SetAsRead>,
     artefact: Option<Digest>,
-    /// The one folder that it may read, with the files of a large model.
+    /// The only folder that it may read, with the files of a large model.
     folder: Option<ScratchFolder>,
 }
 
-/// What is to be measured.
+/// A task for the child.
 pub(crate) struct Task {
     pub(crate) order: Order,
-    /// The validation set, which the child is sent where it has not read it.
+    /// The validation set; it is sent if the child has not read it.
     pub(crate) validation: SetFile,
-    /// The artefact's file, empty where the child was sent it last; none where only the set is looked at.
+    /// The artefact's file: empty if it is the one that the child was sent last, `None` if the order concerns the set
+    /// alone.
     pub(crate) artefact: Option<ModelFile>,
-    /// Files beside the artefact's.
+    /// Files beside the artefact.
     pub(crate) beside: Vec<Bytes>,
 }
 
-/// A validation set as a child has read it: for which model, and what is scored.
+/// A validation set as a child has read it: the model that it was read for, and what is scored.
 #[derive(Debug, Clone, PartialEq)]
 struct SetAsRead {
     file: Digest,
@@ -108,8 +109,8 @@ struct SetAsRead {
 // === impl Seat ===
 
 impl Seat {
-    /// Whether the child on it has read this validation set for this order, and was sent its artefact last. Nobody need
-    /// hold what it has.
+    /// Whether this child has read the validation set for this order and was sent the order's artefact last. The caller
+    /// need not hold them in memory then.
     pub(crate) fn has(&self, order: &Order, validation: &Digest) -> bool {
         let running = self.0.lock();
         running.as_ref().is_some_and(|it| {
@@ -125,7 +126,7 @@ impl Isolation {
         self.engines.iter().any(|it| it == engine)
     }
 
-    /// Measures in the child on this seat, which is started where none is. Blocks.
+    /// Measures in the seat's child, which is started if there is none. Blocks.
     pub(crate) fn measure(
         &self,
         seat: &Seat,
@@ -139,7 +140,7 @@ impl Isolation {
         }
     }
 
-    /// What is made of a model there, or why nothing is. Blocks.
+    /// Rewrites a model in the child. Blocks.
     pub(crate) fn rewrite<T: DeserializeOwned>(
         &self,
         seat: &Seat,
@@ -155,7 +156,7 @@ impl Isolation {
         made.ok_or_else(off_topic)
     }
 
-    /// The outputs by which batches differ there from their records. Blocks.
+    /// Finds, in the child, the outputs by which batches differ from their records. Blocks.
     pub(crate) fn batches(
         &self,
         seat: &Seat,
@@ -168,7 +169,7 @@ impl Isolation {
         }
     }
 
-    /// The shapes that a file answers with there, for each batch. Blocks.
+    /// Finds, in the child, the shapes of a file's outputs for each batch. Blocks.
     pub(crate) fn shapes(
         &self,
         seat: &Seat,
@@ -181,7 +182,7 @@ impl Isolation {
         }
     }
 
-    /// What a file answers there to the records. Blocks.
+    /// Finds, in the child, a file's answers to the records. Blocks.
     pub(crate) fn answers(
         &self,
         seat: &Seat,
@@ -194,7 +195,8 @@ impl Isolation {
         }
     }
 
-    /// Reads a model there first, and refuses one of which so much is made that this process should not. Blocks.
+    /// Reads a model in the child, and refuses it if it takes so much memory that this process should not read it.
+    /// Blocks.
     pub(crate) fn weigh(
         &self,
         seat: &Seat,
@@ -215,7 +217,7 @@ impl Isolation {
         }
     }
 
-    /// What a model will find in a validation set, which is read there. Blocks.
+    /// Reads a validation set in the child, and checks it against the model. Blocks.
     pub(crate) fn check(
         &self,
         seat: &Seat,
@@ -228,13 +230,13 @@ impl Isolation {
         }
     }
 
-    /// The shapes of a validation set's records, by what the file itself says of them. Blocks.
+    /// Finds, in the child, the shapes of a validation set's records from the file itself. Blocks.
     pub(crate) fn record_shapes(
         &self,
         task: Task,
         cancel: &Cancel,
     ) -> Result<RecordShapes, MeasureError> {
-        // It reads the file for no model, so it is of no use to another order.
+        // This child reads the file for no model, so no other order can use it.
         match self.run(&Seat::default(), task, cancel)? {
             Answer::RecordShapes(shapes) => Ok(shapes),
             _ => Err(off_topic()),
@@ -264,7 +266,7 @@ impl Isolation {
         };
         let told = match running.tell(&task, cancel) {
             Ok(()) => true,
-            // What it cannot be told shows in how it has ended.
+            // If the child took no more bytes, the way it ended says why.
             Err(PourFailure::NobodyTakes(error)) => {
                 tracing::debug!(%error, "the process that measures takes no orders");
                 false
@@ -275,13 +277,14 @@ impl Isolation {
             }
         };
         let action = task.order.action.name();
-        // It has the files now.
+        // The child has the files now.
         drop(task);
         match running.wait(self, told, cancel) {
             Wait::Answered(Reply { answer, files }) => {
                 let is_unfit = matches!(answer, Answer::Unfit { .. });
                 match is_large || is_unfit {
-                    // What its allocator keeps would add up; and one that could not read the set has none.
+                    // The child ends: memory that its allocator keeps would add up, and a child that could not read the
+                    // set has none.
                     true => drop(running.end()),
                     false => *seat = Some(running),
                 }
@@ -352,7 +355,7 @@ impl Isolation {
         let most = Arc::clone(&most_made);
         thread::spawn(move || {
             let mut from = BufReader::new(stdout);
-            // One that says more than an answer may have is not listened to any longer.
+            // A child that sends more than an answer may have is not read any further.
             while let Some(reply) = next(&mut from, &most) {
                 if sender.send(reply).is_err() {
                     return;
@@ -388,7 +391,7 @@ fn refused(code: Code, message: String) -> MeasureError {
 // === impl Task ===
 
 impl Task {
-    /// Most bytes of files that may come of it.
+    /// Most bytes of files that the task may make.
     fn most_made(&self) -> u64 {
         match self.order.action {
             Action::Rewrite(_) | Action::Calibrate(_) => {
@@ -403,7 +406,7 @@ impl Task {
 // === impl Order ===
 
 impl Order {
-    /// How a child reads this file for it.
+    /// The set as a child reads it for this order.
     fn reads(&self, file: &Digest) -> SetAsRead {
         SetAsRead {
             file: *file,
@@ -424,7 +427,7 @@ enum Wait {
     Cancelled,
 }
 
-/// What took too long.
+/// The time limit that was exceeded.
 #[derive(Debug, Clone, Copy)]
 enum Overrun {
     Step,
@@ -494,7 +497,7 @@ impl RunningChild {
         }
     }
 
-    /// Ends it, unless it has ended; how it has.
+    /// Kills the child unless it has ended, and returns how it ended.
     fn end(self) -> Death {
         drop(self.orders);
         self.child.end()
@@ -503,7 +506,7 @@ impl RunningChild {
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        // The last one ends the child.
+        // The last handle ends the child.
         if let Some(seat) = Arc::get_mut(&mut self.0)
             && let Some(running) = seat.get_mut().take()
         {

@@ -1,11 +1,11 @@
-//! Variants from one ONNX file: generated, scored on the validation set, profiled, published.
+//! Makes variants of one ONNX file: generates them, scores them on the validation set, profiles and publishes them.
 //!
-//! Entry points: [`Generator`] registers one model, or extends it by an engine; [`RegistrationService`]
-//! claims and runs the jobs for both; [`Publisher`] keeps the metadata store in step with the registry;
-//! [`validation`], [`measure`] and [`frontier`] are useful alone.
+//! Entry points: [`Generator`] registers one model, or extends it by an engine; [`RegistrationService`] claims and runs
+//! the jobs for both; [`Publisher`] keeps the metadata store in step with the registry; [`validation`], [`measure`] and
+//! [`frontier`] can be used alone.
 //!
-//! **Invariant:** knows nothing of queries, and nothing of how a variant is chosen. Every step's
-//! result is durable before the next one begins, and every step done twice is the same as once.
+//! **Invariant:** this package knows nothing of queries, nor of how a variant is chosen. Every step's result is durable
+//! before the next step begins, and a step that is done twice has the effect of one.
 
 mod blocking;
 pub mod checkpoint;

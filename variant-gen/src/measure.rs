@@ -1,8 +1,8 @@
 //! Measures one configuration: load time, latency per batch size, memory, accuracy.
 //!
-//! The order matters. Batches are swept from small to large with the memory peak read after each,
-//! so that a smaller batch is never charged for a larger one; the evaluation, which runs batches
-//! of 32, comes last. Calls block; the caller puts them on a thread of their own.
+//! The order matters. Batches are swept from small to large, and the memory peak is read after each, so that a smaller
+//! batch is never charged for a larger one. The evaluation, which runs batches of 32, comes last. Calls block; the
+//! caller puts them on a thread of their own.
 
 use std::{
     sync::{
@@ -44,27 +44,27 @@ pub use ranks::output_shapes;
 pub use rivals::{Rival, rivals};
 use sweep::Sweep;
 
-/// Memory is rounded up to it: a process that does other things cannot be measured more finely.
+/// Unit to which memory is rounded up: a process that does other things cannot be measured more finely.
 const MEMORY_GRAIN_BYTES: u64 = 1 << 20;
 
-/// Asks a measurement to stop; cheap to clone.
+/// Stops a measurement; cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub struct Cancel(Arc<Flags>);
 
 #[derive(Debug, Default)]
 struct Flags {
-    /// Raised when the stop is asked for.
+    /// Raised when the measurement is to stop.
     interrupt: Interrupt,
     steps: AtomicU64,
 }
 
-/// What is measured.
+/// The subject of a measurement.
 pub struct Subject<'a> {
     /// The engine.
     pub engine: &'a dyn Engine,
     /// Artefact, optimisation, threads.
     pub request: LoadRequest,
-    /// Inputs and outputs of the registered model, which the engine has to agree with.
+    /// The signature of the registered model, which the engine's must equal.
     pub signature: &'a Signature,
     /// Records to score on and to profile with.
     pub validation: &'a ValidationSet,
@@ -72,28 +72,28 @@ pub struct Subject<'a> {
     pub metric: Metric,
     /// How inputs are padded, as declared.
     pub padding: Option<&'a Padding>,
-    /// What was measured before: what is clearly slower is left out.
+    /// Measurements of other configurations: a clearly slower subject is not measured in full.
     pub rivals: &'a [Rival],
-    /// A metric of the owner's.
+    /// A custom metric.
     pub judge: Option<&'a CustomMetric>,
-    /// The accuracy, where it was measured with another number of threads.
+    /// The accuracy, if it was measured with another number of threads.
     pub accuracy: Option<Accuracy>,
-    /// What single precision answers, where that is known; a subject in single precision adds to it.
+    /// The answers in single precision, if known; a subject in single precision adds its own.
     pub uploaded: Option<&'a UploadedAnswers>,
     /// Whether most of the file's weights have 16 bits.
     pub is_half: bool,
-    /// Whether this process does nothing else, so that the memory it touches is what the subject needs.
+    /// Whether this process does nothing else, so that the memory that it touches is what the subject needs.
     pub in_own_process: bool,
 }
 
 /// One measured batch size.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Point {
-    /// How long it takes.
+    /// The latency.
     pub latency: BatchLatency,
     /// Peak memory of a variant with this maximum batch, bytes.
     pub peak_memory_bytes: u64,
-    /// Where that figure comes from.
+    /// The source of that figure.
     pub memory: MemorySource,
 }
 
@@ -104,7 +104,7 @@ pub struct Measurement {
     pub accuracy: Accuracy,
     /// Median time to load, ms.
     pub load_ms: f64,
-    /// Time of the first load, ms, where `load_ms` is of those that found what it had prepared.
+    /// Time of the first load, ms, if `load_ms` is that of later loads, which used what the first had prepared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_load_ms: Option<f64>,
     /// Batch sizes in increasing order; never empty.
@@ -113,16 +113,16 @@ pub struct Measurement {
     pub weights_bytes: u64,
     /// Why larger batches were not measured.
     pub stopped: Option<String>,
-    /// The size of the records, and what was measured at others.
+    /// The size of the records, and the measurements at other sizes.
     #[serde(flatten)]
     pub sizes: Sizes,
-    /// Run times of lone queries side by side, where they were measured.
+    /// Run times of lone queries side by side, if measured.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub concurrent: Vec<ConcurrentRun>,
-    /// Why queries cannot share its batches, where that is so.
+    /// Why queries cannot share its batches, if so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub apart: Option<String>,
-    /// How inputs are padded, and which outputs are cut back, where that changes no answers.
+    /// How inputs are padded and which outputs are cut back, if padding changes no answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub padding: Option<Padding>,
 }
@@ -144,29 +144,29 @@ pub enum MeasureError {
     /// The engine sees other inputs or outputs than the model declares.
     #[error("the engine sees other inputs or outputs than the model declares")]
     Signature,
-    /// Padded inputs are answered otherwise than others.
+    /// Padded inputs get other answers.
     #[error(
         "padding changes the answers by `{percent:.1}` %: register the model without a mask, or with \
          the mask and the values that it was trained with"
     )]
     Padding {
-        /// Distance of the outputs, as a share of their length, in percent.
+        /// Distance of the outputs relative to their length, in percent.
         percent: f64,
     },
     /// The output cannot be scored.
     #[error(transparent)]
     Score(#[from] ScoreError),
-    /// It was measured in another process, which says why it cannot be, or which ended.
+    /// The measurement in another process was refused, or the process ended.
     #[error("{}", .0.message)]
     Refused(Refusal),
-    /// The artefact store failed while another process was given a file.
+    /// The artefact store failed while a file was passed to another process.
     #[error("{message}")]
     Store {
         /// The stable public code.
         code: Code,
         /// What it said.
         message: String,
-        /// Whether the same may succeed a moment later.
+        /// Whether a retry may succeed a moment later.
         is_transient: bool,
     },
     /// A configuration that was measured before is better in every way.
@@ -177,16 +177,16 @@ pub enum MeasureError {
     Cancelled,
 }
 
-/// Why something was not measured in another process.
+/// Why a measurement in another process was refused.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Refusal {
     /// The stable public code.
     pub code: Code,
     /// Why.
     pub message: String,
-    /// Whether no other configuration can do better.
+    /// Whether no other configuration can succeed.
     pub is_final: bool,
-    /// Whether it may be measured at another time.
+    /// Whether a measurement at another time may succeed.
     pub may_pass: bool,
 }
 
@@ -293,22 +293,22 @@ pub fn evaluate(
 // === impl Cancel ===
 
 impl Cancel {
-    /// Asks for the stop.
+    /// Asks the measurement to stop.
     pub fn cancel(&self) {
         self.0.interrupt.raise();
     }
 
-    /// Whether it was asked for.
+    /// Whether it was asked to stop.
     pub fn is_cancelled(&self) -> bool {
         self.0.interrupt.is_raised()
     }
 
-    /// What ends a load that is under way when the stop is asked for.
+    /// Ends a load in progress when the measurement is to stop.
     fn interrupt(&self) -> &Interrupt {
         &self.0.interrupt
     }
 
-    /// Loads and runs that were begun.
+    /// Number of loads and runs that were begun.
     pub fn steps(&self) -> u64 {
         self.0.steps.load(Ordering::Relaxed)
     }
@@ -330,8 +330,7 @@ impl Measurement {
         self.points.last().map_or(1, |point| point.latency.batch)
     }
 
-    /// The profile of the variant whose batches have at most `max_batch` rows: only what it can
-    /// do counts.
+    /// The profile of the variant whose batches have at most `max_batch` rows: only what such a variant can do counts.
     pub fn profile(&self, max_batch: u16) -> Profile {
         let within = |point: &&Point| point.latency.batch <= u32::from(max_batch);
         let points: Vec<&Point> = self.points.iter().filter(within).collect();
@@ -378,7 +377,7 @@ impl Measurement {
 
 // === helpers ===
 
-/// Scores in the usual batches, or in the largest that was measured.
+/// Scores in batches of the usual size, or of the largest that was measured.
 fn score(
     model: &dyn LoadedModel,
     subject: &Subject<'_>,
@@ -386,7 +385,7 @@ fn score(
     cancel: &Cancel,
 ) -> Result<Accuracy, MeasureError> {
     match evaluate(model, subject, effort, cancel) {
-        // Perhaps it takes no batch so large: those that were measured it does take.
+        // The model may not take so large a batch; it takes those that were measured.
         Err(MeasureError::Run { .. }) if effort.evaluation_batch > largest => {
             let effort = Effort {
                 evaluation_batch: largest,
@@ -398,7 +397,7 @@ fn score(
     }
 }
 
-/// Names, in order, and types: what batches are bound by. Engines may know less about shapes.
+/// Compares names, order and types, on which batches depend. Engines may know less about shapes.
 fn check_signature(declared: &Signature, seen: &Signature) -> Result<(), MeasureError> {
     let all = |signature: &Signature| {
         let specs = signature.inputs.iter().chain(&signature.outputs);
@@ -422,7 +421,7 @@ fn run(
         .map_err(|source| MeasureError::Run { batch, source })
 }
 
-/// What cannot be run for want of a validation set that fits.
+/// The error of a validation set that does not fit.
 pub(crate) fn unfit(invalid: Invalid) -> MeasureError {
     ScoreError::from(invalid).into()
 }

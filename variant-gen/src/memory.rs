@@ -1,15 +1,15 @@
 //! Peak resident memory of this process, from `/proc`.
 //!
-//! Engines allocate behind our back, so what a variant needs is seen as growth of the process
-//! between two moments. The kernel keeps the peak; writing `5` to `clear_refs` starts it again.
-//! Growth is a lower bound: an allocator that reuses what earlier work freed does not grow.
+//! Engines allocate outside this program's allocator, so the need of a variant is measured as the growth of the process
+//! between two moments. The kernel keeps the peak; writing `5` to `clear_refs` resets it. Growth is a lower bound: an
+//! allocator that reuses memory that earlier work freed does not grow.
 //!
-//! Where the process does nothing else, the memory that was touched between the two moments is a better bound. Writing
-//! `1` to `clear_refs` makes the kernel note anew which pages are used. What was unmapped meanwhile is not among them,
-//! nor are pages that the processor still has in its buffer of translations, a few megabytes at most: the larger of the
-//! two figures counts. The caller never believes less than what weights and tensors occupy.
+//! If the process does nothing else, the memory that was touched between the two moments is a better bound. Writing `1`
+//! to `clear_refs` makes the kernel record anew which pages are used. Pages that were unmapped meanwhile are not
+//! counted, nor are pages that the processor still has in its translation buffer, a few megabytes at most; so the
+//! larger of the two figures counts. The caller never accepts less than the size of weights and tensors.
 //!
-//! An engine with memory of its own says what it holds there; the process has nothing to do with it.
+//! An engine with memory of its own reports what it holds there; the process does not measure it.
 
 use std::{
     fs,
@@ -18,7 +18,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-/// Where a figure for peak memory comes from.
+/// The source of a figure for peak memory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MemorySource {
@@ -41,7 +41,7 @@ pub struct Baseline {
 }
 
 impl Baseline {
-    /// Starts counting now; `in_own_process` where this process does nothing else meanwhile.
+    /// Begins to count; `in_own_process` if this process does nothing else meanwhile.
     pub fn take(in_own_process: bool) -> Self {
         let reset = reset(in_own_process)
             .map_err(|e| format!("the process's peak memory cannot be reset: {e}"));
@@ -51,14 +51,14 @@ impl Baseline {
         }
     }
 
-    /// Forgets the peak so far; growth is still counted from where it was. Where that cannot be done, growth
-    /// counts what was freed meanwhile.
+    /// Resets the peak; growth is still counted from the beginning. If the peak cannot be reset, growth includes memory
+    /// that was freed meanwhile.
     pub fn lower_peak(&self) {
         reset(self.in_own_process).ok();
     }
 
-    /// Bytes by which the process has grown at its peak, or that it has touched where that is more; or why that is not
-    /// known. Takes some milliseconds where the process does nothing else.
+    /// The growth of the process at its peak, bytes, or the memory that it has touched if that is more; the error says
+    /// why neither is known. Takes some milliseconds if the process does nothing else.
     pub fn growth(&self) -> Result<u64, String> {
         let grown = self.grown()?;
         match self.in_own_process {
@@ -67,19 +67,19 @@ impl Baseline {
         }
     }
 
-    /// Bytes by which the process has grown at its peak; less than [`Self::growth`] where it uses memory again.
+    /// The growth of the process at its peak, bytes; less than [`Self::growth`] if it reuses memory.
     pub fn grown(&self) -> Result<u64, String> {
         let before = self.resident.clone()?;
         Ok(read("VmHWM:")?.saturating_sub(before))
     }
 }
 
-/// Bytes that this process has in memory now, where that is known.
+/// Bytes that this process has in memory now, if known.
 pub(crate) fn resident() -> Option<u64> {
     read("VmRSS:").ok()
 }
 
-/// Peak memory of something that cannot need less than `floor` bytes, where the process has grown by so many.
+/// Peak memory of something that needs at least `floor` bytes, from the growth of the process.
 pub fn peak(growth: Result<u64, String>, floor: u64) -> (u64, MemorySource) {
     match growth {
         Ok(growth) if growth >= floor => (growth, MemorySource::Measured),
@@ -93,8 +93,8 @@ pub fn peak(growth: Result<u64, String>, floor: u64) -> (u64, MemorySource) {
     }
 }
 
-/// Sets the peak to what the process has now, and forgets which pages were touched where that is asked for. The file
-/// is not cut off first: a confined process may only write to it.
+/// Resets the peak to the present memory and, if `touched` is set, the record of touched pages. The file is not
+/// truncated first: a confined process may only write to it.
 fn reset(touched: bool) -> io::Result<()> {
     let orders: &[&[u8]] = match touched {
         true => &[b"5", b"1"],
@@ -114,14 +114,14 @@ fn read(field: &str) -> Result<u64, String> {
     parse(&status, field).ok_or_else(|| format!("`{field}` is not in /proc/self/status"))
 }
 
-/// Bytes of memory that belongs to no file and was touched since the last reset.
+/// Bytes of memory that belong to no file and were touched since the last reset.
 fn touched() -> Result<u64, String> {
     let maps = fs::read_to_string("/proc/self/smaps");
     let maps = maps.map_err(|e: io::Error| format!("memory cannot be read: {e}"))?;
     Ok(touched_of(&maps))
 }
 
-/// The pages of one mapping may be those of a file in part.
+/// Some pages of one mapping may belong to a file.
 fn touched_of(maps: &str) -> u64 {
     let (mut sum, mut referenced) = (0, 0);
     for line in maps.lines() {
@@ -170,7 +170,7 @@ mod tests {
         drop(buffer);
         match peak(baseline.growth(), 1 << 20) {
             (peak, MemorySource::Measured) => assert!(peak >= 60 << 20, "{peak}"),
-            // A sandbox may hide the counters; then it says so.
+            // A sandbox may hide the counters, and the result then says so.
             (peak, MemorySource::Estimated { reason }) => {
                 assert_eq!(peak, 1 << 20, "{reason}");
                 assert!(baseline.growth().is_err(), "{reason}");
@@ -183,7 +183,7 @@ mod tests {
         assert!(matches!(source, MemorySource::Estimated { .. }));
     }
 
-    /// Memory that was there before makes nothing grow, and is seen where it is touched.
+    /// Reused memory makes the process not grow, and is seen when it is touched.
     fn sees_what_is_used_again() {
         const BYTES: u64 = 64 << 20;
         let mut buffer = vec![1u8; BYTES as usize];

@@ -1,13 +1,11 @@
-//! What is published follows from what the registry holds.
+//! Keeps the metadata store in step with the registry.
 //!
-//! The registry says which models are ready; the metadata store is what dispatchers see. Whether
-//! a variant is dominated depends on all variants of its application, so every model that comes
-//! or goes re-marks the others. Prices are those of the devices, as workers announce them; a price that
-//! has changed is applied at the next publication. What an application may use of the fleet is shown with
-//! each of its variants: so whoever serves them knows it, and knows it again after a loss of the store.
-//! All of it is idempotent: [`Publisher::publish_all`] brings the
-//! metadata store to the registry's state from wherever it is. What concerns one application reads and
-//! writes that one alone, however many there are.
+//! The registry says which models are ready; dispatchers see the metadata store. Whether a variant is dominated depends
+//! on all variants of its application, so every model that comes or goes changes the marks of the others. Prices are
+//! those of the devices, as workers announce them; a changed price is applied at the next publication. The resources of
+//! an application are shown with each of its variants, so that dispatchers and workers know them, also after the store
+//! was lost. All of it is idempotent: [`Publisher::publish_all`] brings the metadata store from any state to the
+//! registry's. A change of one application reads and writes that application alone, however many there are.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,28 +25,26 @@ use crate::{Error, frontier};
 
 mod kinds;
 
-/// Publishes and retires variants. Cheap to clone; clones take turns, others of the same stores do
-/// not have to.
+/// Publishes and retires variants. Cheap to clone. Clones take turns; other publishers of the same stores need not.
 #[derive(Clone)]
 pub struct Publisher {
     registry: Registry,
     metadata: Arc<dyn MetadataStore>,
-    /// Devices whose prices are known beside those that workers announce.
+    /// Devices whose prices are known in addition to those that workers announce.
     devices: Vec<Arc<DeviceType>>,
     turn: Arc<Mutex<Turn>>,
 }
 
-/// What devices cost: as the workers announce it, else as this process is told.
+/// The prices of devices: as workers announce them, else as this process was given them.
 pub(crate) struct Pricing<'a> {
     announced: DeviceTypes,
     devices: &'a [Arc<DeviceType>],
 }
 
-/// What whoever has the turn knows of those before: what was shown when everything was published last, until
-/// that is followed.
+/// The view of the last publication of everything, until it is followed.
 pub(crate) type Turn = Option<StoreView>;
 
-/// What the metadata store shows, as far as it was followed: whose each variant is.
+/// The content of the metadata store, as far as it was followed: the application of each variant.
 pub(crate) struct StoreView {
     cursor: Cursor,
     applications: BTreeMap<VariantId, ApplicationId>,
@@ -65,7 +61,7 @@ impl Publisher {
         }
     }
 
-    /// The same, knowing the prices of devices that no worker may have announced.
+    /// The same, with the prices of devices that no worker may have announced.
     #[must_use]
     pub fn knowing(self, devices: Vec<Arc<DeviceType>>) -> Self {
         Self { devices, ..self }
@@ -79,7 +75,7 @@ impl Publisher {
         &*self.metadata
     }
 
-    /// What devices cost now.
+    /// The present prices of devices.
     pub(crate) async fn pricing(&self) -> Result<Pricing<'_>, Error> {
         let workers = self.metadata.workers(unix_ms()).await?;
         Ok(Pricing {
@@ -88,14 +84,14 @@ impl Publisher {
         })
     }
 
-    /// Brings the metadata store to the state of the registry, after a start or a failure:
-    /// variants of ready models are published, all others retired, marks of dominated variants
-    /// renewed. Returns how many variants are published.
+    /// Brings the metadata store to the state of the registry, after a start or a failure: publishes variants of ready
+    /// models, retires all others, and renews the marks of dominated variants. Returns the number of published
+    /// variants.
     pub async fn publish_all(&self) -> Result<usize, Error> {
         let mut turn = self.take_turn().await;
         *turn = None;
-        // What changes meanwhile is followed from here: the registry may have been read before somebody deleted a model
-        // from it, and be shown after its variants were retired.
+        // Changes are followed from here. The registry may be read before another process deletes a model from it, and
+        // shown after that model's variants were retired.
         let mut shown = StoreView::of(self.metadata.snapshot().await?);
         let wanted = self.follow_registry().await?;
         let after = StoreView::of(self.metadata.snapshot().await?);
@@ -104,18 +100,17 @@ impl Publisher {
         Ok(wanted.len())
     }
 
-    /// Shows what the registry holds of an application with renewed marks, and withdraws nothing. For the
-    /// end of a publication: another process may have published at the same time, and neither judged the
-    /// variants of the other; the later of the two sees both.
+    /// Shows an application's variants with renewed marks, and withdraws nothing. It ends a publication: another
+    /// process may have published at the same time, and neither has judged the variants of the other; the later of the
+    /// two sees both.
     pub(crate) async fn renew(&self, application: &ApplicationId) -> Result<(), Error> {
         let _turn = self.take_turn().await;
         self.show_ready_of(application).await
     }
 
-    /// Deletes a model: its variants leave the registry, then the metadata store; variants that
-    /// they dominated may come to the front. Instances are drained by whoever runs them. A model that
-    /// the registry does not have may be one whose deletion was interrupted: what it has left is
-    /// withdrawn before that is said.
+    /// Deletes a model: its variants leave the registry, then the metadata store; variants that they dominated may come
+    /// to the frontier. The instances are drained by the workers. If the registry does not have the model, its deletion
+    /// may have been interrupted: the rest of it is withdrawn before the error is returned.
     pub async fn retire_model(&self, model: &ModelId) -> Result<Vec<VariantId>, Error> {
         let _turn = self.take_turn().await;
         let known = self.registry.model(model).await.ok();
@@ -134,14 +129,13 @@ impl Publisher {
         Ok(deleted?)
     }
 
-    /// Goes on behind [`publish_all`](Self::publish_all), which it calls where nobody has: publishes
-    /// everything again whenever the metadata store has lost its content, and renews the marks of an
-    /// application whenever a variant of it was retired by someone else: what a deleted model dominated
-    /// would otherwise stay in its shadow. Until dropped, or until a store fails: then it is to be called
-    /// again.
+    /// Follows the store after [`publish_all`](Self::publish_all), which it calls if nothing was published yet. It
+    /// publishes everything again whenever the metadata store has lost its content, and renews the marks of an
+    /// application whenever another process retires a variant of it: the variants that a deleted model dominated would
+    /// otherwise stay marked. Runs until dropped, or until a store fails; then the caller must call it again.
     pub async fn keep_published(&self) -> Result<(), Error> {
         let kept = self.follow_published().await;
-        // What somebody showed before the store failed may lack what could not be shown since: the next call publishes all.
+        // The view from before the store's failure may lack changes: the next call publishes everything.
         drop(self.take_turn().await.take());
         kept
     }
@@ -168,18 +162,18 @@ impl Publisher {
         }
     }
 
-    /// Publishes everything; where to follow from.
+    /// Publishes everything, and returns the view to follow from.
     async fn publish_and_follow(&self) -> Result<StoreView, Error> {
         loop {
             self.publish_all().await?;
-            // Somebody else may have begun to publish everything since.
+            // Another task may have published everything since.
             if let Some(shown) = self.take_turn().await.take() {
                 return Ok(shown);
             }
         }
     }
 
-    /// While the guard lives, nobody else changes what is published.
+    /// While the guard lives, no other clone changes what is published.
     pub(crate) async fn take_turn(&self) -> MutexGuard<'_, Turn> {
         self.turn.lock().await
     }
@@ -195,12 +189,12 @@ impl Publisher {
         Ok(variants)
     }
 
-    /// Makes variants visible to dispatchers, with the resources of their applications. Where those
-    /// change meanwhile, it is done again: of two who show them the later has seen the change.
+    /// Shows variants to dispatchers, with the resources of their applications. If the resources change meanwhile, it
+    /// shows them again: the later of two processes that show them has seen the change.
     pub(crate) async fn show(&self, variants: &[Variant]) -> Result<(), Error> {
         let of: BTreeSet<&ApplicationId> = variants.iter().map(|it| &it.application).collect();
         let mut resources = self.resources(&of).await?;
-        // A version that has become current is shown first: from then on it is the one that answers.
+        // A version that has become current is shown first: from then on it answers.
         let mut variants: Vec<&Variant> = variants.iter().collect();
         variants.sort_by_key(|it| it.release.stage != Stage::Current);
         loop {
@@ -220,7 +214,7 @@ impl Publisher {
         }
     }
 
-    /// What these applications may use of the fleet, those alone that have set something.
+    /// The resources of these applications, for those that have set some.
     async fn resources(
         &self,
         of: &BTreeSet<&ApplicationId>,
@@ -244,7 +238,7 @@ impl Publisher {
         self.show_ready_of(application).await
     }
 
-    /// The body of [`Self::publish_all`], for who has the turn; what is published.
+    /// The body of [`Self::publish_all`], for the holder of the turn; returns the published variants.
     pub(crate) async fn follow_registry(&self) -> Result<BTreeSet<VariantId>, Error> {
         let wanted = self.show_ready().await?;
         for variant in self.metadata.variants().await? {
@@ -255,8 +249,8 @@ impl Publisher {
         Ok(wanted)
     }
 
-    /// Withdraws a model that the registry does not have. Variants of others are left alone: those
-    /// of a registration in another process are shown before the registry has them.
+    /// Withdraws a model that the registry does not have. It leaves variants of other models alone: a registration in
+    /// another process shows its variants before the registry has them.
     async fn withdraw(&self, model: &ModelId) -> Result<(), Error> {
         let mut applications = BTreeSet::new();
         for variant in self.metadata.variants().await? {
@@ -271,7 +265,7 @@ impl Publisher {
         Ok(())
     }
 
-    /// Shows the variants of ready models with renewed marks; which they are.
+    /// Shows the variants of ready models with renewed marks; returns them.
     async fn show_ready(&self) -> Result<BTreeSet<VariantId>, Error> {
         loop {
             let mut applications: BTreeMap<ApplicationId, Vec<Variant>> = BTreeMap::new();
@@ -305,8 +299,7 @@ impl Publisher {
         }
     }
 
-    /// Renews what is said of the variants of one application beside the others, and stores what that
-    /// changes.
+    /// Computes the marks of one application's variants anew, and stores the changes.
     async fn renew_marks(
         &self,
         variants: &mut [Variant],
@@ -323,9 +316,9 @@ impl Publisher {
         Ok(())
     }
 
-    /// Withdraws what another process has deleted while it was shown, of one application or of all; what
-    /// of these is ready now. `None` where another process has changed a version meanwhile: it may have
-    /// shown that before, so all is to be shown again.
+    /// Withdraws variants that another process has deleted while they were shown, of one application or of all; returns
+    /// those that are ready now. `None` if another process has changed a version meanwhile: it may have shown the
+    /// change before, so everything must be shown again.
     async fn settle(
         &self,
         application: Option<&ApplicationId>,
@@ -358,7 +351,7 @@ impl StoreView {
         }
     }
 
-    /// The applications of which a variant was retired.
+    /// The applications of which another process retired a variant.
     fn follow(&mut self, changes: Changes) -> BTreeSet<ApplicationId> {
         self.cursor = changes.cursor;
         let mut retired = BTreeSet::new();
@@ -379,9 +372,8 @@ impl StoreView {
 // === impl Pricing ===
 
 impl Pricing<'_> {
-    /// Prices a variant by the device that it was registered on, where that is known; one of an
-    /// earlier version by the device that this process measures its engine on. Returns whether that
-    /// changed anything.
+    /// Sets a variant's price by the device that it was registered on, if known; a variant of an earlier version gets
+    /// the price of the device that this process measures its engine on. Returns whether the price changed.
     pub(crate) fn price(&self, variant: &mut Variant) -> bool {
         let Some(device) = self.device_of(variant) else {
             return false;
@@ -393,7 +385,7 @@ impl Pricing<'_> {
         before != after || per_1k != variant.cost_per_1k_usd
     }
 
-    /// Prices variants; those whose price is another one.
+    /// Sets the prices of variants; returns those whose price changed.
     fn price_all(&self, variants: &mut [Variant]) -> BTreeSet<VariantId> {
         let priced = variants.iter_mut().filter_map(|variant| {
             let changed = self.price(variant);

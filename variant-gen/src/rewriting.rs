@@ -1,11 +1,11 @@
-//! What is made of a model's file without running it.
+//! Rewrites a model's file without running it.
 //!
-//! What is read of a file may take many times as much as the file, and what is made of one may be larger. So where
-//! engines are isolated the process that measures does it, within its limits: it is sent the file, and answers what it
-//! found and what it made ([`crate::isolation`]). Without isolation the same functions run here.
+//! Reading a file may take many times its size in memory, and the result may be larger than the file. So if engines are
+//! isolated, the measuring process rewrites it, within its limits: it gets the file, and answers what it found and made
+//! ([`crate::isolation`]). Without isolation the same functions run here.
 //!
-//! A [`Rewriting`] is what one of them is given, as it is told to another process; a [`Rewrite`] knows in addition
-//! what it answers.
+//! A [`Rewriting`] is an operation with its parameters, as another process gets it; a [`Rewrite`] also knows its
+//! result.
 
 use std::collections::BTreeMap;
 
@@ -30,20 +30,20 @@ mod look;
 pub(crate) use large::{Compose, Outline, parts};
 pub(crate) use look::{Look, LookOptions, OTHERS, Vocabulary, WidenedFile};
 
-/// What is made of files may have twice their size, and so many bytes more.
+/// The result may have twice the size of the files and this many bytes more.
 const MOST_GROWTH_BYTES: u64 = 64 << 20;
 
-/// What is made of a file.
+/// The result of a rewriting.
 pub(crate) struct RewriteOutput<T> {
-    /// What was found out.
+    /// What was found.
     pub(crate) found: T,
-    /// The files that were made; of most one.
+    /// The files that were made; for most operations one.
     pub(crate) files: Vec<Bytes>,
 }
 
-/// One thing that can be made of a file.
+/// An operation on a file.
 pub(crate) trait Rewrite: Send + 'static {
-    /// What is found out on the way.
+    /// What it finds.
     type Found: Serialize + DeserializeOwned + Send + 'static;
 
     /// Does it.
@@ -53,42 +53,42 @@ pub(crate) trait Rewrite: Send + 'static {
         beside: &[Bytes],
     ) -> Result<RewriteOutput<Self::Found>, Error>;
 
-    /// As it is told to another process.
+    /// The operation, to be sent to another process.
     fn told(self) -> Rewriting;
 }
 
-/// One of them, for another process.
+/// An operation, for another process.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Rewriting {
-    /// Read the outline of a large one.
+    /// Read the outline of a large file.
     Outline(Outline),
-    /// Put a large one together.
+    /// Assemble a large file.
     Compose(Compose),
     /// Put the data of the files beside it into it.
     Embed(Embed),
-    /// Say where in those files the data is.
+    /// Find where in those files the data is.
     Resolve(Resolve),
     /// Make it servable, under the names of its application.
     Fit(Fit),
-    /// Write down shapes.
+    /// Write shapes into it.
     Declare(Declare),
     /// Make the model that answers with shapes.
     Probe(Probe),
-    /// Take its application's classes, and find out about batches.
+    /// Use its application's classes, and find out about batches.
     Look(Box<LookOptions>),
-    /// Take its batch dimension away.
+    /// Remove its batch dimension.
     Lone(Lone),
     /// Make its weights smaller.
     Quantize(Quantize),
 }
 
-/// What another process has made, before the bytes of its files.
+/// The result from another process, before the bytes of its files.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct RewriteReply {
-    /// What was found out, or why there is nothing.
+    /// What was found, or why there is nothing.
     pub found: Result<Value, RewriteFailure>,
-    /// The length of each file; none of one that is as it was sent.
+    /// The length of each file; `None` for a file that is unchanged.
     pub files: Vec<Option<u64>>,
 }
 
@@ -101,36 +101,36 @@ pub struct RewriteFailure {
     pub message: String,
 }
 
-/// [`external::embed`] of the whole file; finds out whether there was anything to embed.
+/// [`external::embed`] for the whole file; finds whether there was anything to embed.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Embed {
-    /// What tensors call the files beside it, in their order.
+    /// The names that tensors use for the files beside it, in order.
     pub(crate) names: Vec<String>,
 }
 
-/// [`external::resolve`]; finds out whether its tensors are where engines read them in place.
+/// [`external::resolve`]; finds whether its tensors are where engines read them in place.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Resolve {
-    /// The sizes of the files beside it, bytes, by what tensors call them.
+    /// The sizes of the files beside it, bytes, by the names that tensors use.
     pub(crate) sizes: BTreeMap<String, u64>,
 }
 
 /// [`adapt::plain`] and [`fit::names`].
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Fit {
-    /// The outputs that are served; empty for all.
+    /// The outputs to serve; empty for all.
     pub(crate) outputs: Vec<String>,
     /// Inputs that are the same in every query: the bits of their numbers, which text would round.
     pub(crate) constants: BTreeMap<String, Vec<u64>>,
     /// What was changed before, in words.
     pub(crate) changed: Option<String>,
-    /// The names that its owner states.
+    /// The names that the owner states.
     pub(crate) stated: Renames,
-    /// What the application's models are.
+    /// The signature of the application's models.
     pub(crate) application: Option<Signature>,
 }
 
-/// What [`Fit`] finds out.
+/// The findings of [`Fit`].
 #[derive(Debug, Serialize, Deserialize)]
 pub struct FitResult {
     pub(crate) plain: adapt::Plain,
@@ -138,7 +138,7 @@ pub struct FitResult {
     pub(crate) inputs: Names,
     /// Whether the application's models take one record at a time, and this one is declared so as well.
     pub(crate) is_lone: bool,
-    /// What is declared without a shape.
+    /// Inputs and outputs that are declared without a shape.
     pub(crate) unknown: Unknown,
 }
 
@@ -146,21 +146,21 @@ pub struct FitResult {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Declare {
     pub(crate) shapes: Shapes,
-    /// Whether what the file itself declares of these is forgotten first.
+    /// Whether the file's own declarations of these are dropped first.
     pub(crate) anew: bool,
 }
 
-/// [`ranks::probe`]; none of a model with more weights than are loaded for that.
+/// [`ranks::probe`]; makes nothing of a model with more weights than are loaded for that.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Probe {
-    /// Whether outputs are probed that are declared, too: only of models with so many bytes of weights at most.
+    /// Whether declared outputs are probed, too: only of models with at most this many bytes of weights.
     pub(crate) all_up_to: Option<u64>,
 }
 
-/// What [`Probe`] finds out.
+/// The findings of [`Probe`].
 #[derive(Debug, Serialize, Deserialize)]
 pub struct ProbeResult {
-    /// What the model declares, where its declared outputs are probed.
+    /// The model's declaration, if its declared outputs are probed.
     pub(crate) declared: Option<Signature>,
     /// The signature of the model that answers with shapes.
     pub(crate) asked: Signature,
@@ -170,13 +170,13 @@ pub struct ProbeResult {
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Lone {
-    /// What is asked together is not answered as it is alone.
+    /// Batches are not answered as their records are alone.
     Mixes,
-    /// Its first dimensions are no batch dimensions.
+    /// Its first dimensions are not batch dimensions.
     Whole,
 }
 
-/// Makes its weights smaller; finds out the nodes that compute in them.
+/// Makes its weights smaller; finds the nodes that compute in them.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Quantize {
     pub(crate) precision: Precision,
@@ -185,7 +185,7 @@ pub struct Quantize {
 // === impl Rewriting ===
 
 impl Rewriting {
-    /// Does it for another process.
+    /// Runs the operation for another process.
     pub(crate) fn run(self, file: &ModelFile, beside: &[Bytes]) -> (RewriteReply, Vec<Bytes>) {
         match self {
             Self::Outline(it) => answer(&it, file, beside),
@@ -201,7 +201,7 @@ impl Rewriting {
         }
     }
 
-    /// Whether it reads the weights of a large model, and may take long because of them.
+    /// Whether it reads the weights of a large model, which may take long.
     pub(crate) fn reads_weights(&self) -> bool {
         matches!(self, Self::Quantize(_))
     }
@@ -215,7 +215,7 @@ fn answer<R: Rewrite>(how: &R, file: &ModelFile, beside: &[Bytes]) -> (RewriteRe
     )
 }
 
-/// The most bytes of files that are taken of what is made of a file and those beside it.
+/// Most bytes of the files that are accepted as the result for a file and those beside it.
 pub(crate) fn most_made(file: &ModelFile, beside: &[Bytes]) -> u64 {
     let beside = beside.iter().map(|it| it.len() as u64).sum::<u64>();
     let weights = file.weights.as_ref().map(|it| it.size_bytes());
@@ -226,7 +226,7 @@ pub(crate) fn most_made(file: &ModelFile, beside: &[Bytes]) -> u64 {
 // === impl RewriteReply ===
 
 impl RewriteReply {
-    /// What is told, and the files behind it, of what was made of a file and those beside it.
+    /// The reply and its files, from the result for a file and those beside it.
     pub(crate) fn of<T: Serialize>(
         made: Result<RewriteOutput<T>, RewriteFailure>,
         (file, beside): (&ModelFile, &[Bytes]),
@@ -265,7 +265,8 @@ impl RewriteReply {
         (rewritten, files)
     }
 
-    /// What was made, of the files that came behind it and what had been sent. None where that is not what was asked for.
+    /// The result, from the files that came with the reply and those that were sent. `None` if it is not what was asked
+    /// for.
     pub(crate) fn made<T: DeserializeOwned>(
         self,
         files: Vec<Bytes>,
@@ -297,7 +298,7 @@ impl From<&Error> for RewriteFailure {
 // === impl RewriteOutput ===
 
 impl<T> RewriteOutput<T> {
-    /// One file.
+    /// A result with one file.
     pub(crate) fn one(found: T, file: Bytes) -> Self {
         let files = vec![file];
         Self { found, files }

@@ -1,11 +1,10 @@
 //! Scoring outputs against labels.
 //!
-//! `top1` is `topk` with k = 1: a label counts as found when fewer than k classes come before it,
-//! where a class comes before another with a greater value, or with an equal value and a lower
-//! index (so the first of equal maxima is the arg-max, as in NumPy). A row with NaN finds nothing.
-//! `exact` asks for all elements of a record to be equal. `mae` averages |output - label| over a
-//! record, in double precision, then over the records. `log_loss` takes a row for probabilities where it is
-//! a distribution, and for logits otherwise. docs/models.md has the formula of each.
+//! `top1` is `topk` with k = 1. A label counts as found if fewer than k classes come before it. A class comes before
+//! another if its value is greater, or equal with a lower index (so the first of equal maxima is the arg-max, as in
+//! NumPy). In a row with NaN nothing is found. `exact` requires that all elements of a record are equal. `mae` averages
+//! |output - label| over a record, in double precision, then over the records. `log_loss` takes a row for probabilities
+//! if it is a distribution, and for logits otherwise. docs/models.md has the formula of each metric.
 
 use sextant_types::{Accuracy, AccuracyKind, Data, Metric, NamedTensor, Tensor, convert};
 
@@ -32,7 +31,7 @@ use values::{equal_plain, equal_records, is_rounding};
 pub struct Scorer<'a> {
     metric: Metric,
     labels: &'a Labels,
-    /// Records that were scored by these labels.
+    /// Number of records that were scored by these labels.
     at: usize,
     output: &'a str,
     records: usize,
@@ -45,7 +44,7 @@ pub enum ScoreError {
     /// It does not fit the labels.
     #[error(transparent)]
     Invalid(#[from] Invalid),
-    /// It is not a number anywhere a number is needed.
+    /// A value that must be a number is none.
     #[error(
         "output `{output}` of record `{record}`, or its label, makes no finite `{metric}`: leave the record out \
          or take another metric"
@@ -61,7 +60,7 @@ pub enum ScoreError {
 }
 
 impl<'a> Scorer<'a> {
-    /// A scorer for an output, which is called `output` in messages.
+    /// A scorer for an output that messages call `output`.
     pub fn new(metric: Metric, labels: &'a Labels, output: &'a str) -> Self {
         Self {
             metric,
@@ -73,7 +72,7 @@ impl<'a> Scorer<'a> {
         }
     }
 
-    /// What comes from now on has these labels, from the first of them on.
+    /// Uses these labels for the records from now on, from the first label on.
     pub fn turn_to(&mut self, labels: &'a Labels) {
         self.labels = labels;
         self.at = 0;
@@ -82,7 +81,7 @@ impl<'a> Scorer<'a> {
     /// Scores the next `records` records.
     ///
     /// # Errors
-    /// When the output does not fit the labels, or an error cannot be given.
+    /// If the output does not fit the labels, or an error is not finite.
     pub fn push(&mut self, output: &Tensor, records: usize) -> Result<(), ScoreError> {
         let per_record = self.labels.per_record;
         let at = self.at * per_record..(self.at + records) * per_record;
@@ -115,10 +114,10 @@ impl<'a> Scorer<'a> {
         Ok(())
     }
 
-    /// Scores the next `records` records by a metric of the owner's.
+    /// Scores the next `records` records by a custom metric.
     ///
     /// # Errors
-    /// What its graph says.
+    /// An error of its graph.
     pub fn push_judged(
         &mut self,
         judge: &CustomMetric,
@@ -141,7 +140,7 @@ impl<'a> Scorer<'a> {
         Ok(())
     }
 
-    /// The accuracy over everything that was pushed, with its interval.
+    /// The accuracy over all records so far, with its interval.
     pub fn finish(self, evaluation_batch: u32) -> Accuracy {
         let Interval {
             value,
@@ -159,7 +158,7 @@ impl<'a> Scorer<'a> {
         }
     }
 
-    /// Shares or errors of records.
+    /// Adds shares or errors of records.
     fn add(&mut self, scores: impl IntoIterator<Item = f64>) {
         if let Evidence::Scores(all) = &mut self.evidence {
             all.extend(scores);
@@ -184,7 +183,7 @@ impl<'a> Scorer<'a> {
             .zip(wanted)
             .map(|(row, label)| (row, usize::try_from(*label).unwrap_or(usize::MAX)))
             .collect();
-        // The area is of the second class, of which one column may speak alone.
+        // The area is that of the second class, which may have the only column.
         let known = if self.metric == Metric::Auc {
             classes.max(2)
         } else {
@@ -226,8 +225,8 @@ impl<'a> Scorer<'a> {
         Ok(())
     }
 
-    /// Refuses an output that has as many numbers as so many classes of each label have, and whose last dimension is not
-    /// that of classes: the model may not declare its dimensions. Dimensions of 1 may stand behind it.
+    /// Refuses an output that has a number for each of `classes` classes of each label, but whose last dimension is not
+    /// that of the classes: the model may not declare its dimensions. Dimensions of 1 may follow it.
     fn are_classes(
         &self,
         output: &Tensor,
@@ -245,7 +244,7 @@ impl<'a> Scorer<'a> {
         }
     }
 
-    /// Refuses to score what any answer would be right for: the model may not declare how many numbers it answers.
+    /// Refuses to score if any answer would be right: the model may not declare how many numbers it answers.
     fn can_be_wrong(&self, output: &Tensor, numbers: usize) -> Result<(), Invalid> {
         let shape = || format!("{:?}", output.shape());
         can_be_wrong(self.metric, &[Some(numbers as u64)], (self.output, shape))
@@ -256,7 +255,7 @@ impl<'a> Scorer<'a> {
         self.metric == Metric::TokenAccuracy && label == usize::MAX
     }
 
-    /// Whether labels were found among the best, or how unlikely they were.
+    /// Adds whether labels were found among the best, or their negative log-likelihood.
     fn push_found(&mut self, labelled: &[(&[f64], usize)]) -> Result<(), ScoreError> {
         let k = match self.metric {
             Metric::TopK(k) => k as usize,
@@ -291,7 +290,7 @@ impl<'a> Scorer<'a> {
         for (at, (have, want)) in rows.enumerate() {
             let squared = squared_error(have, want);
             let score = match self.metric {
-                // Its small elements count as much as its large ones.
+                // Small elements count as much as large ones.
                 Metric::MeanAbsolutePercentageError => relative_error(have, want),
                 metric if is_rounding(have, want) => f64::from(metric == Metric::Cosine),
                 Metric::RootMeanSquareError => squared / have.len() as f64,
@@ -318,7 +317,7 @@ impl<'a> Scorer<'a> {
         Ok(())
     }
 
-    /// Counts the labels that are found, at a probability of a half and more.
+    /// Counts the labels that are found: those with a probability of at least a half.
     fn push_tags(
         &mut self,
         output: &Tensor,
@@ -410,22 +409,22 @@ fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
-/// The first of the greatest.
+/// The position of the first of the greatest elements.
 fn best(row: &[f64]) -> usize {
     let greater = |best: usize, at: usize| if row[at] > row[best] { at } else { best };
     (0..row.len()).fold(0, greater)
 }
 
-/// The class that a row says; none of one with NaN.
+/// The class that a row predicts; `None` if it has NaN.
 fn predicted(row: &[f64]) -> Option<u32> {
     let is_nan = row.iter().any(|value| value.is_nan());
     (!is_nan).then(|| best(row) as u32)
 }
 
-/// The probability of a class: a row's element where the row is a distribution, its softmax otherwise. Never
-/// so small that its logarithm says nothing (scikit-learn's limit).
+/// The probability of a class: the row's element if the row is a distribution, its softmax otherwise. It has a lower
+/// bound, so that its logarithm is finite (scikit-learn's limit).
 fn probability(row: &[f64], class: usize) -> f64 {
-    /// What rounding to 16 bits may do to the sum.
+    /// Most by which rounding to 16 bits changes the sum.
     const ROUNDING: f64 = 1e-2;
     let sum: f64 = row.iter().sum();
     let is_distribution = row.iter().all(|it| *it >= 0.0) && (sum - 1.0).abs() <= ROUNDING;

@@ -1,14 +1,14 @@
 //! Claims jobs that register or extend models, and runs them.
 //!
-//! A job is claimed for a while and the claim renewed while work goes on. When the process dies
-//! the claim lapses, or is voided by the next process's start, and the registration goes on
-//! behind its last stored step. A store that fails is tried again, more and more slowly; what
-//! still fails then, or could never succeed, fails the job, and a registration its model.
+//! A job is claimed for a while, and the claim is renewed while the work goes on. If the process dies, the claim
+//! lapses, or the next process voids it at its start, and the registration goes on after its last stored step. If a
+//! store fails, the service tries again, more and more slowly; an error that remains, or can never pass, fails the job,
+//! and with a registration its model.
 //!
-//! Registrations come first, those of different applications in turn ([`Turns`]); one that takes long is given back to the
-//! queue where others wait for its place. Beside them the service looks for models that are ready and have not been
-//! measured with an engine of this process ([`Generator::plan`]), and takes the jobs that extend models
-//! by its engines, whoever created them.
+//! Registrations come first, those of different applications in turn ([`Turns`]); a long one is given back to the queue
+//! if others wait for its place. Beside them the service looks for ready models that have not been measured with an
+//! engine of this process ([`Generator::plan`]), and claims the jobs that extend models by its engines, whoever created
+//! them.
 
 use std::{collections::BTreeMap, future::Future, sync::Arc, time::Duration};
 
@@ -32,13 +32,13 @@ use crate::{
     turns::{Open, Places, Turns},
 };
 
-/// Longest wait before a store that fails is tried again.
+/// Longest wait before another attempt at a store that fails.
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
-/// Longest patience with a store that is there and refuses, because it is full: somebody has to hear of it.
+/// Longest time of attempts at a store that answers and refuses because it is full: somebody has to learn of it.
 const REFUSED_PATIENCE: Duration = Duration::from_secs(3);
 
-/// How many times as long as a look for models to extend took nobody looks again.
+/// Pause after a search for models to extend, as a multiple of its time.
 const REST: u32 = 32;
 
 /// Runs registrations until it is told to stop.
@@ -62,13 +62,12 @@ enum JobEnd {
     Failed(Error),
     /// Cancelled, or taken over by another runner.
     Lost,
-    /// To go on later: the process ends, or others wait.
+    /// The job goes on later: the process ends, or others wait.
     GivenBack,
 }
 
 impl RegistrationService {
-    /// A service that claims jobs as `owner`, a name that no other process and no earlier life of
-    /// this one uses.
+    /// A service that claims jobs as `owner`, a name that no other process, and no earlier run of this one, uses.
     pub fn new(generator: Generator, owner: impl Into<String>) -> Self {
         Self {
             generator,
@@ -80,7 +79,7 @@ impl RegistrationService {
         }
     }
 
-    /// Changes whenever work on a job has ended, however it did.
+    /// Changes whenever work on a job has ended in any way.
     pub fn settled(&self) -> watch::Receiver<u64> {
         self.settled.subscribe()
     }
@@ -102,11 +101,11 @@ impl RegistrationService {
         registry.register("steps", help, self.generator.steps().clone());
     }
 
-    /// Claims and runs jobs until `shutdown`; then gives back what is unfinished.
+    /// Claims and runs jobs until `shutdown`; then gives back unfinished jobs.
     pub async fn run(self, shutdown: impl Future<Output = ()>) {
         let (stop, stopped) = watch::channel(false);
         let service = Arc::new(self);
-        // It goes on until it has stopped by itself: there is work behind each claim.
+        // It runs until it stops by itself: there is work for each claim.
         let mut handing_out = JoinSet::new();
         handing_out.spawn(Arc::clone(&service).hand_out(stopped));
         tokio::select! {
@@ -133,16 +132,16 @@ impl JobEnd {
     }
 }
 
-/// The work that is on its way.
+/// The running work.
 struct Works {
     turns: Turns,
     tasks: JoinSet<()>,
-    /// By the number of its turn: how whoever works is told that others wait.
+    /// By turn: tells the running work that others wait.
     workers: BTreeMap<u64, watch::Sender<bool>>,
     ended: mpsc::UnboundedSender<u64>,
 }
 
-/// Whose turn it is, until it is dropped.
+/// A turn, which ends when it is dropped.
 struct Turn {
     number: u64,
     ended: mpsc::UnboundedSender<u64>,
@@ -150,7 +149,7 @@ struct Turn {
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        // Nobody takes turns any more where nobody listens.
+        // If the receiver is gone, no more turns are taken.
         self.ended.send(self.number).ok();
     }
 }
@@ -158,7 +157,7 @@ impl Drop for Turn {
 // === impl Works ===
 
 impl Works {
-    /// Has somebody work on a job.
+    /// Starts work on a job.
     fn begin(
         &mut self,
         service: Arc<RegistrationService>,
@@ -176,14 +175,14 @@ impl Works {
         });
     }
 
-    /// It has come to an end, whatever became of it.
+    /// The work has ended, whatever its outcome.
     fn end(&mut self, turn: u64) {
         self.turns.end(turn);
         self.workers.remove(&turn);
         while self.tasks.try_join_next().is_some() {}
     }
 
-    /// Has one give its place to those that wait, where one has to.
+    /// Makes one registration give up its place to those that wait, if one has to.
     fn give_way(&mut self, waiting: &[JobQueueKey]) {
         let gives_way = self.turns.gives_way(waiting, Instant::now().into_std());
         if let Some(worker) = gives_way.and_then(|turn| self.workers.get(&turn)) {
@@ -193,7 +192,7 @@ impl Works {
 }
 
 impl RegistrationService {
-    /// Claims jobs as there are places, and has them worked on, until it is stopped and all of them have ended.
+    /// Claims jobs as there are places, and starts work on them, until it is stopped and all work has ended.
     async fn hand_out(self: Arc<Self>, mut stopped: watch::Receiver<bool>) {
         let config = self.generator.config();
         let (ended, mut ends) = mpsc::unbounded_channel();
@@ -218,7 +217,7 @@ impl RegistrationService {
                 Ok(None) => works.give_way(&self.kept_out(&works.turns).await),
                 Err(error) => warn!(%error, "no job can be claimed"),
             }
-            // A claim of a runner that died lapses without anyone saying so.
+            // The claim of a runner that died lapses without a notification.
             let mut next = Instant::now() + config.lease / 2;
             if let Some(changes) = works.turns.changes_at(Instant::now().into_std()) {
                 next = next.min(changes.into());
@@ -233,7 +232,7 @@ impl RegistrationService {
         while works.tasks.join_next().await.is_some() {}
     }
 
-    /// Whose registrations wait although no place is left.
+    /// The registrations that wait although no place is left.
     async fn kept_out(&self, turns: &Turns) -> Vec<JobQueueKey> {
         let is_full = turns.open(Instant::now().into_std()) == Open::No;
         if !is_full || !self.generator.config().registers {
@@ -241,11 +240,11 @@ impl RegistrationService {
         }
         let registry = self.generator.registry();
         let waiting = registry.waiting(JobKind::Register, unix_ms()).await;
-        // Who waits cannot be known while the registry is away.
+        // While the registry is unreachable, it is not known who waits.
         waiting.unwrap_or_default()
     }
 
-    /// A registration, else a job that needs an engine of this process; whose turn it takes.
+    /// Claims a registration, or else a job that needs an engine of this process; returns whose turn it takes.
     async fn claim(
         &self,
         turns: &mut Turns,
@@ -277,7 +276,7 @@ impl RegistrationService {
             let what = (JobKind::Extend, &engine);
             let claimed = registry.claim_for(what, &owner, lease_ms, unix_ms());
             if let Some(job) = claimed.await? {
-                // Nobody has asked for it.
+                // Nobody has requested it.
                 let whose = JobQueueKey {
                     registrant: String::new(),
                     application: job.application.clone(),
@@ -288,7 +287,7 @@ impl RegistrationService {
         Ok(None)
     }
 
-    /// Works on a job to its end, or until it is stopped or others wait.
+    /// Works on a job to its end, or until the service stops or others wait.
     async fn work(&self, claim: &Claim, ends: [watch::Receiver<bool>; 2]) {
         let job = &claim.job;
         let (kind, engine) = (job.kind.as_str(), &job.engine);
@@ -328,9 +327,9 @@ impl RegistrationService {
         }
     }
 
-    /// Never returns. Looks when a job was created or has ended, when a failure is to be tried again,
-    /// and from time to time, for what other processes have registered; and no more often than that it
-    /// takes a few hundredths of the time, however many models there are.
+    /// Never returns. Looks for models to extend when a job was created or has ended, when a failed one is due again,
+    /// and from time to time, because other processes register models. It takes at most a few hundredths of the time,
+    /// however many models there are.
     async fn plan(&self) {
         let lease = self.generator.config().lease;
         let mut jobs = self.generator.registry().jobs_changed();
@@ -383,8 +382,8 @@ impl RegistrationService {
         }
     }
 
-    /// Renews the claim; returns when it is lost. Looks at once when anything about jobs changed,
-    /// so that a cancellation is not kept waiting.
+    /// Renews the claim; returns when it is lost. It also looks whenever a job has changed, so that a cancellation
+    /// takes effect at once.
     async fn hold(&self, claim: &Claim) {
         let lease = self.generator.config().lease;
         let registry = self.generator.registry();
@@ -431,7 +430,7 @@ impl RegistrationService {
                 }
                 let released = registry.release(job, &claim.owner, unix_ms());
                 match released.await {
-                    // Whatever was shown at the last moment must not stay.
+                    // Variants that were shown at the last moment must not stay.
                     Ok(()) => self.generator.publisher().publish_all().await.map(|_| ()),
                     Err(error) => Err(error.into()),
                 }
@@ -443,7 +442,7 @@ impl RegistrationService {
         };
         match settled {
             Err(error) if !error.is_lost() => {
-                // The claim lapses and the job is taken up again.
+                // The claim lapses, and the job is claimed again.
                 error!(%job, %error, "the end of the job cannot be recorded");
             }
             _ => {}

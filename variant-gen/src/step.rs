@@ -18,7 +18,7 @@ pub const INSPECT: &str = "inspect";
 /// Name of the last step.
 pub const PUBLISH: &str = "publish";
 
-/// Name under which stands how often a step was begun; no step itself.
+/// Name of the entry that counts how often a step was begun; it is no step itself.
 pub fn begun(step: &str) -> String {
     format!("begun:{step}")
 }
@@ -33,19 +33,19 @@ pub fn measure(configuration: &Configuration) -> String {
     format!("measure:{}", configuration.name())
 }
 
-/// Name of the step that says that nothing is to be done about an engine any more.
+/// Name of the step that records that nothing more is to be done about an engine.
 pub fn extend(engine: &EngineName) -> String {
     format!("extend:{engine}")
 }
 
 /// The engine of a step that measures a configuration.
 pub fn measured_engine(step: &str) -> Option<&str> {
-    // An engine's name may have hyphens; what follows it has three.
+    // An engine's name may have hyphens; the rest of the configuration has three.
     let configuration = step.strip_prefix("measure:")?;
     configuration.rsplitn(4, '-').nth(3)
 }
 
-/// What a model is.
+/// The result of the first step.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Inspection {
     /// Inputs and outputs.
@@ -62,26 +62,25 @@ pub struct Inspection {
     pub opset: i64,
     /// Operators in use.
     pub operators: Vec<String>,
-    /// Engines that read the file, of those that whoever inspected it had.
+    /// Engines that read the file, of those of the process that inspected it.
     #[serde(default)]
     pub engines: Vec<String>,
     /// Which output is scored.
     #[serde(default)]
     pub scored: ScoringTarget,
-    /// The file that variants are made from, where it is not the one that was uploaded: its name in the
-    /// artefact store and its size.
+    /// The file that variants are made from, if it is not the uploaded one: its digest and its size.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adapted: Option<(Digest, u64)>,
-    /// The validation set with what the uploaded file answers, where it has no labels.
+    /// The validation set with the answers of the uploaded file, if it has no labels.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub labelled: Option<Digest>,
-    /// What an answer that looks at no record scores at best.
+    /// The best score of an answer that ignores the record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guess: Option<Guess>,
-    /// What was changed in it, in words.
+    /// What was changed in the file, in words.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<String>,
-    /// Why queries share no batches, where that is so.
+    /// Why queries share no batches, if so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub apart: Option<String>,
     /// Whether most of its weights have 16 bits.
@@ -89,13 +88,13 @@ pub struct Inspection {
     pub is_half: bool,
 }
 
-/// Said where records have no labels.
+/// Message if records have no labels.
 pub const UNLABELLED: &str = "the validation set has no labels: what is measured is how far a variant agrees with the uploaded file";
 
-/// How that begins, in earlier versions too.
+/// How that message begins, in earlier versions too.
 const BEGINS: &str = "the validation set has no labels";
 
-/// What figures are of, by what was said of the model.
+/// The kind of the figures, by the messages about the model.
 pub fn kind_of<'a>(mut changes: impl Iterator<Item = &'a str>) -> AccuracyKind {
     match changes.any(|it| it.starts_with(BEGINS)) {
         true => AccuracyKind::Agreement,
@@ -104,18 +103,18 @@ pub fn kind_of<'a>(mut changes: impl Iterator<Item = &'a str>) -> AccuracyKind {
 }
 
 impl Inspection {
-    /// What is measured on its validation set.
+    /// The kind of the figures on its validation set.
     pub fn kind(&self) -> AccuracyKind {
         kind_of(self.changes.iter().map(String::as_str))
     }
 
-    /// The file that variants are made from: its name in the artefact store and its size.
+    /// The file that variants are made from: its digest and its size.
     pub fn base(&self, model: &Model) -> (Digest, u64) {
         self.adapted.unwrap_or((model.digest, model.size_bytes))
     }
 }
 
-/// What became of a precision.
+/// The outcome of a precision.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum Generation {
@@ -127,7 +126,7 @@ pub enum Generation {
         size_bytes: u64,
         /// Nodes that compute in this precision, for quantised models.
         nodes: Vec<String>,
-        /// What was found out while it was made.
+        /// A note about how it was made.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         note: Option<String>,
     },
@@ -138,13 +137,13 @@ pub enum Generation {
     },
 }
 
-/// What became of a configuration.
+/// The outcome of a configuration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum MeasureOutcome {
     /// It was begun; nothing is known yet.
     Begun {
-        /// In how many claims of the job.
+        /// Number of claims of the job that began it.
         starts: u32,
         /// The latest of them, by its number among all claims.
         claim: u32,
@@ -168,17 +167,17 @@ pub enum MeasureOutcome {
     },
 }
 
-/// Why nothing is to be done about a model and an engine any more.
+/// Why nothing more is to be done about a model and an engine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum ExtensionResult {
-    /// Whoever registered the model had the engine.
+    /// The process that registered the model had the engine.
     Registered,
-    /// It was measured with it later; it may not run there.
+    /// The model was measured with the engine later; it may not run there.
     Done,
     /// The engine does not read the file.
     NotRead,
-    /// It was asked for not to be done.
+    /// A user cancelled it.
     Cancelled,
     /// It cannot be done.
     Unable {

@@ -1,9 +1,9 @@
-//! Versions that are tried by rules are promoted or rolled back by themselves.
+//! Promotes or rolls back versions that are tried with rules.
 //!
-//! Once a second what the leading dispatcher has counted, and what feedback says of the answers since the trial began, is
-//! held against the rules of each ([`sextant_judging`]). What follows from it is done in the registry, in one transaction with its
-//! entry in the audit record, which has what it was made of, under the name [`ACTOR`]; then it is shown, as when somebody asks for
-//! it. Several processes may do so: who comes second finds it done.
+//! Once a second, the figures of each trial are judged by its rules ([`sextant_judging`]): the leading dispatcher's
+//! counts, and the feedback on answers since the trial began. The resulting change is made in the registry, in one
+//! transaction with its audit entry under the name [`ACTOR`], which contains the figures. Then the change is announced,
+//! as a change by a caller is. Several processes may judge: the second one finds the change done.
 
 use std::{collections::BTreeMap, convert::Infallible, time::Duration};
 
@@ -19,10 +19,10 @@ use evidence::Evidence;
 
 mod evidence;
 
-/// Who has done it, in the audit record.
+/// The actor in the audit record.
 pub const ACTOR: &str = "judge";
 
-/// Time between two looks.
+/// Time between two judgements.
 const PERIOD: Duration = Duration::from_secs(1);
 
 /// What is known of the trials.
@@ -32,13 +32,13 @@ struct Trials {
     evidence: BTreeMap<ModelId, Evidence>,
 }
 
-/// What was counted of a version before its trial began.
+/// The counts of each version before its trial began.
 #[derive(Default)]
 struct PriorCounts(BTreeMap<ModelId, (u64, TrialRow)>);
 
 impl PriorCounts {
-    /// What a version has done since it came to its stage, as far as this process has seen it. Counts that became fewer
-    /// are those of another dispatcher.
+    /// The counts of a version since it came to its stage, as far as this process has seen them. If counts have become
+    /// smaller, another dispatcher leads.
     fn since(&mut self, model: &Model, now: &TrialRow) -> Tally {
         let since_ms = model.release.since_ms;
         let fresh = || (since_ms, now.clone());
@@ -58,7 +58,7 @@ impl PriorCounts {
 }
 
 impl Trials {
-    /// What feedback says of a version; `None` where its application takes none.
+    /// The difference that feedback shows; `None` if the application accepts no feedback.
     async fn difference(
         &mut self,
         registry: &Registry,
@@ -78,7 +78,7 @@ impl Trials {
 }
 
 impl Publisher {
-    /// Judges versions that are tried, on and on. Never returns.
+    /// Judges trials again and again. Never returns.
     pub(crate) async fn judge_trials(&self) {
         let mut trials = Trials::default();
         loop {
@@ -97,7 +97,8 @@ impl Publisher {
         if tried.is_empty() {
             return Ok(());
         }
-        // Where nothing is told, as from a store that came back empty, nothing is known: that is not to have done nothing.
+        // A snapshot without demand, as of a store that came back empty, means that nothing is known, not that the
+        // version did nothing.
         let Some(demand) = self.metadata().snapshot().await?.demand else {
             return Ok(());
         };
@@ -129,7 +130,7 @@ impl Publisher {
         Ok(())
     }
 
-    /// Does it, where the version that is tried and the current one are still those that were judged.
+    /// Makes a change, if the tried version and the current one are still those that were judged.
     async fn carry_out(
         &self,
         (model, current): (&Model, &Model),
@@ -158,7 +159,7 @@ impl Publisher {
     }
 }
 
-/// What the audit record has of it.
+/// The audit entry of a change.
 fn entry(model: &Model, to: Stage, judged: &Judgement) -> Audit {
     let inputs = judged.inputs.iter().map(|it| {
         serde_json::json!({

@@ -1,15 +1,16 @@
-//! Whose registration begins next, and when.
+//! Which registration begins next, and when.
 //!
-//! Registrations at the same time disturb each other's measurements, so there are few places, usually one. Whoever has
-//! had no turn for the longest time is next, whatever others have in the queue: of those who register (by their keys), and
-//! then of the applications of that one, so that a key gets no more for having many applications. Who is new is taken to
-//! have had a turn as long ago as any of those that wait or run, so that those who come again and again under new names keep
-//! nobody out. A registration that takes long would keep everybody else waiting: once all that run are slow, one of another
-//! application begins beside them, up to a number that the memory bears. Where that is reached, the one that has run longest
-//! beyond its time is given back to the queue, to go on behind its last step. Its next time is twice as long, so that every
-//! step comes to its end. A key that has several places keeps each for a shorter time while one that has none waits.
+//! Registrations at the same time disturb each other's measurements, so there are few places, usually one. The
+//! registrant (by its key) that has had no turn for the longest time is next, whatever the others have in the queue;
+//! then the same holds for the applications of that registrant, so that a key gets no more for having many
+//! applications. A new registrant counts as if its last turn were as long ago as the longest of those that wait or run,
+//! so that registrants under ever new names do not keep the others out. A long registration would keep all others
+//! waiting. So once all running registrations are slow, one of another application begins beside them, up to a number
+//! that the memory allows. At that number, the registration that has exceeded its time by most is given back to the
+//! queue, and goes on later after its last step. Its next time is twice as long, so that every step comes to its end. A
+//! key with several places holds each for a shorter time while a key without a place waits.
 //!
-//! Nothing here knows a clock: *now* is handed in.
+//! This module knows no clock: *now* is handed in.
 
 use std::{
     collections::BTreeMap,
@@ -19,32 +20,32 @@ use std::{
 use sextant_registry::JobQueueKey;
 use sextant_types::JobId;
 
-/// How many may run.
+/// How many registrations may run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Places {
-    /// As long as none is slow; at least 1.
+    /// While none is slow; at least 1.
     pub(crate) ordinary: usize,
-    /// Where all are.
+    /// If all are slow.
     pub(crate) most: usize,
-    /// Time after which one is slow.
+    /// Time after which a registration is slow.
     pub(crate) slow_after: Duration,
 }
 
-/// Who runs, and who had their last turn when.
+/// The running registrations, and the last turn of each registrant and application.
 #[derive(Debug)]
 pub(crate) struct Turns {
     places: Places,
     running: BTreeMap<u64, RunningJob>,
-    /// Of each registrant.
+    /// The last turn of each registrant.
     registrants: LastTurns<String>,
-    /// Of each of their applications.
+    /// The last turn of each of their applications.
     applications: LastTurns<JobQueueKey>,
     /// By job: how often it was given back.
     given_back: BTreeMap<JobId, u32>,
     turn: u64,
 }
 
-/// Who had their last turn when: its number, or that of one when they were new.
+/// The number of each last turn; a new entry has that of another.
 #[derive(Debug)]
 struct LastTurns<K>(BTreeMap<K, u64>);
 
@@ -55,38 +56,38 @@ struct RunningJob {
     since: Instant,
     /// How long it may run while others wait for its place.
     time: Duration,
-    /// The same while its registrant has several places, and one of those who wait has none.
+    /// The same while its registrant has several places, and one of those that wait has none.
     time_of_several: Duration,
-    /// Whether it is on its way back.
+    /// Whether it is being given back.
     is_leaving: bool,
 }
 
-/// So many times the time after which it is slow a registration may run before it is given back for others.
+/// A registration may run this many times the time after which it is slow before it is given back for others.
 const FIRST_TIME: u32 = 4;
 
-/// The first time of one whose registrant has several places, while a registrant waits who has none.
+/// The same for a registrant with several places, while a registrant without a place waits.
 const FIRST_TIME_OF_SEVERAL: u32 = 1;
 
-/// It doubles so often.
+/// Most doublings of that time.
 const MOST_DOUBLINGS: u32 = 16;
 
 /// What may begin now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Open {
-    /// A place is free: for anybody.
+    /// A place is free for any registration.
     ToAll,
-    /// All are slow: for applications that have nothing running.
+    /// All are slow: an application without a running registration may begin.
     ToOthers,
-    /// Nothing before that moment, unless something ends.
+    /// Nothing before that moment, unless a registration ends.
     From(Instant),
-    /// Nothing before something ends.
+    /// Nothing before a registration ends.
     No,
 }
 
 // === impl Turns ===
 
 impl Turns {
-    /// Nobody has had a turn yet.
+    /// Turns before the first one.
     pub(crate) fn new(places: Places) -> Self {
         Self {
             places,
@@ -98,7 +99,7 @@ impl Turns {
         }
     }
 
-    /// For whom there is a place.
+    /// What may begin now.
     pub(crate) fn open(&self, now: Instant) -> Open {
         if self.running.len() < self.places.ordinary {
             return Open::ToAll;
@@ -113,7 +114,7 @@ impl Turns {
         }
     }
 
-    /// Who is next of those that wait, which are in the order in which they would be without turns.
+    /// The next of those that wait. They are in the order in which they would begin without turns.
     pub(crate) fn next(&mut self, waiting: &[JobQueueKey], now: Instant) -> Option<JobQueueKey> {
         self.see(waiting);
         let open = self.open(now);
@@ -135,7 +136,7 @@ impl Turns {
         waiting.iter().filter(may_begin).min_by_key(had).cloned()
     }
 
-    /// Takes those who are new to have had their turn as long ago as any that is known of those that wait or run.
+    /// Gives new entries the longest-ago turn of those that wait or run.
     fn see(&mut self, waiting: &[JobQueueKey]) {
         let running = self.running.values().map(|it| &it.whose);
         let known: Vec<&JobQueueKey> = waiting.iter().chain(running).collect();
@@ -144,8 +145,8 @@ impl Turns {
         self.applications.see(known.iter().copied(), self.turn);
     }
 
-    /// The one that is given back now, by its number: no place is left, somebody waits who has none, and it has had its
-    /// time.
+    /// The number of the registration that is given back now: no place is left, somebody without a place waits, and it
+    /// has used its time.
     pub(crate) fn gives_way(&mut self, waiting: &[JobQueueKey], now: Instant) -> Option<u64> {
         let is_kept_out = waiting.iter().any(|it| self.running_of(it) == 0);
         let is_leaving = self.running.values().any(|it| it.is_leaving);
@@ -157,19 +158,19 @@ impl Turns {
             Some((over, *number))
         });
         let (_, number) = over.max()?;
-        // Before the turn of whoever leaves counts as a new one.
+        // Before the leaving registration's turn counts as a new one.
         self.see(waiting);
         self.turn += 1;
         let running = self.running.get_mut(&number)?;
         running.is_leaving = true;
         *self.given_back.entry(running.job.clone()).or_default() += 1;
-        // Whoever has waited meanwhile comes first.
+        // A registrant that has waited meanwhile comes first.
         self.registrants.note(&running.whose.registrant, self.turn);
         self.applications.note(&running.whose, self.turn);
         Some(number)
     }
 
-    /// How long it may run while these wait for its place.
+    /// How long a registration may run while these wait for its place.
     fn time_of(&self, running: &RunningJob, waiting: &[JobQueueKey]) -> Duration {
         let has_several = self.places_of(&running.whose.registrant) > 1;
         let mut others = waiting.iter().map(|it| &it.registrant);
@@ -199,7 +200,7 @@ impl Turns {
         self.turn + 1
     }
 
-    /// One of theirs begins; the number under which it [ends](Self::end).
+    /// A registration begins; returns the number under which it [ends](Self::end).
     pub(crate) fn begin(&mut self, (whose, job): (JobQueueKey, &JobId), now: Instant) -> u64 {
         self.turn = self.upcoming();
         self.registrants.note(&whose.registrant, self.turn);
@@ -219,10 +220,10 @@ impl Turns {
         self.turn
     }
 
-    /// It has ended, or was given back.
+    /// The registration has ended, or was given back.
     pub(crate) fn end(&mut self, number: u64) {
         self.running.remove(&number);
-        // Names of jobs grow with time: the oldest have ended long ago.
+        // Names of jobs grow with time: the oldest jobs have ended long ago.
         while self.given_back.len() > MOST_REMEMBERED {
             self.given_back.pop_first();
         }
@@ -241,7 +242,7 @@ impl Turns {
     }
 }
 
-/// Of whom the last turn is known, and jobs that were given back.
+/// Most entries with a known last turn, and most jobs that were given back.
 const MOST_REMEMBERED: usize = 4096;
 
 // === impl LastTurns ===
@@ -255,7 +256,7 @@ impl<K: Ord + Clone> LastTurns<K> {
         self.0.insert(of.clone(), turn);
     }
 
-    /// Takes those of these who are new to have had theirs as long ago as any of the others; `turn` where all are.
+    /// Gives the new entries among these the longest-ago turn of the others; `turn` if all are new.
     fn see<'a>(&mut self, all: impl Iterator<Item = &'a K> + Clone, turn: u64)
     where
         K: 'a,
@@ -303,7 +304,7 @@ mod tests {
         turns.begin((whose.clone(), &job(whose)), now)
     }
 
-    /// Its only one.
+    /// The only job of an application.
     fn job(whose: &JobQueueKey) -> JobId {
         JobId::new(format!("job-of-{}", whose.application)).expect("valid")
     }
@@ -329,7 +330,7 @@ mod tests {
             order.push(next.application.to_string());
         }
         assert_eq!(order.concat(), "abcabc");
-        // A new one is taken to have waited as long as the one that has waited longest, and came later.
+        // A new one counts as having waited as long as the one that has waited longest, and came later.
         let waiting = [id("b"), id("a"), id("d")];
         assert_eq!(turns.next(&waiting, now), Some(id("a")));
         let number = begin(&mut turns, &id("a"), now);
@@ -408,7 +409,7 @@ mod tests {
         assert_eq!(turns.next(&waiting[..1], slow), None, "it has one running");
         assert_eq!(turns.next(&waiting, slow), Some(id("b")));
         let second = begin(&mut turns, &id("b"), slow);
-        // The next has to wait until that one is slow or has ended.
+        // The next one waits until this one is slow or has ended.
         assert_eq!(turns.open(slow), Open::From(slow + 5 * SECOND));
         turns.end(second);
         assert_eq!(turns.next(&waiting, slow), Some(id("c")));
@@ -453,7 +454,7 @@ mod tests {
         let third = begin(&mut turns, &c, now);
         assert_eq!(turns.gives_way(&all, now), Some(second));
         turns.end(second);
-        // The first again, for twice its time; those who are new are not in front of it.
+        // The first one again, for twice its time; a new one does not go before it.
         let waiting = [a.clone(), id("new")];
         assert_eq!(turns.next(&waiting, now + 5 * SECOND), Some(a.clone()));
         let first = begin(&mut turns, &a, now + 5 * SECOND);

@@ -1,23 +1,21 @@
-//! Validation sets: the records a model's variants are scored on.
+//! Validation sets: the records that a model's variants are scored on.
 //!
-//! Three formats. An `.npz` holds one array per model input under the input's name, and `labels`.
-//! JSONL holds one record per line, `{"inputs": {name: nested array}, "label": ..}`. CSV has a column for each
-//! element of a record.
+//! There are three formats. An `.npz` holds one array per model input under the input's name, and `labels`. JSONL holds
+//! one record per line, `{"inputs": {name: nested array}, "label": ..}`. CSV has a column for each element of a record.
 //!
-//! Records of JSONL may differ in length where the model takes any: those of one length are a *group* and run
-//! together. A set without labels is [scored](ValidationSet::is_labelled) on what the uploaded file answers.
+//! Records of JSONL may differ in length if the model takes any length: records of one length are a *group* and run
+//! together. A set without labels is [scored](ValidationSet::is_labelled) against the answers of the uploaded file.
 //!
-//! Types. *Inputs* are brought to the type that the model takes by the rules of
-//! [`sextant_types::convert`], which hold for queries too. *Labels*
-//! are never rounded: a label that the metric's type cannot hold exactly is refused. JSON numbers
-//! have no type of their own and are read as the tensor's type.
+//! Types. *Inputs* are converted to the type that the model takes by the rules of [`sextant_types::convert`], which
+//! hold for queries too. *Labels* are never rounded: a label that the metric's type cannot hold exactly is refused.
+//! JSON numbers have no type of their own and are read as the tensor's type.
 //!
-//! Shapes. Each array's first dimension counts the records. A model without a batch dimension
-//! gets one record at a time; when its first dimension is 1, or open before others beside an input whose first is
-//! fixed, a 1 may be left out of the record. A 1 in front of a record of a model with a batch dimension is left out.
+//! Shapes. Each array's first dimension counts the records. A model without a batch dimension gets one record at a
+//! time. If its first dimension is 1, or is open with others after it and beside an input with a fixed first dimension,
+//! records may leave out a 1. A 1 before a record of a model with a batch dimension is removed.
 //!
-//! The metric applies to one output, see [`ScoringTarget`]. Where a model says what the columns of that output
-//! stand for, labels are those classes: names, or numbers where all classes are numbers.
+//! The metric applies to one output, see [`ScoringTarget`]. If a model says what the columns of that output stand for,
+//! labels are those classes: names, or numbers if all classes are numbers.
 
 use bytes::Bytes;
 use sextant_formats::npy;
@@ -49,7 +47,7 @@ pub const LABELS: &str = "labels";
 /// Numbers of a box: its left, upper, right and lower end.
 const BOX: u64 = 4;
 
-/// Numbers of a box that was found: those of the box, how sure the model is, and the class.
+/// Numbers of a detected box: those of the box, the model's confidence, and the class.
 const DETECTION: u64 = 6;
 
 /// How large a validation set may be.
@@ -70,14 +68,14 @@ impl Default for Limits {
     }
 }
 
-/// What a validation set has to fit.
+/// The requirements of a model on its validation set.
 #[derive(Debug, Clone, Copy)]
 pub struct SetRequirements<'a> {
     /// The model's inputs and outputs.
     pub signature: &'a Signature,
     /// How outputs are scored.
     pub metric: Metric,
-    /// Which of them.
+    /// The scored output.
     pub scored: &'a ScoringTarget,
     /// How much is accepted.
     pub limits: Limits,
@@ -86,14 +84,14 @@ pub struct SetRequirements<'a> {
 /// A validation set that fits its model.
 #[derive(Debug, Clone)]
 pub struct ValidationSet {
-    /// Never empty; of one length each.
+    /// Never empty; the records of a group have one length.
     groups: Vec<Group>,
-    /// The group whose records are as long as half of all are at most.
+    /// The group with the median length.
     typical: usize,
     scored: usize,
     records: usize,
     batched: bool,
-    /// The graph of a metric of the owner's, where it has one.
+    /// The graph of a custom metric, if there is one.
     judge: Option<Bytes>,
 }
 
@@ -102,7 +100,7 @@ pub struct ValidationSet {
 struct Group {
     inputs: Vec<NamedTensor>,
     labels: Labels,
-    /// The number of its first record.
+    /// The position of its first record.
     first: usize,
     records: usize,
 }
@@ -110,9 +108,9 @@ struct Group {
 /// Records that can run together.
 #[derive(Debug, Clone, Copy)]
 pub struct Part<'a> {
-    /// The first of them, and how many there are, for [`ValidationSet::rows`].
+    /// The position of the first, for [`ValidationSet::rows`].
     pub start: usize,
-    /// At least 1.
+    /// The number of records, at least 1.
     pub count: usize,
     /// The labels of the group.
     pub labels: &'a Labels,
@@ -121,15 +119,14 @@ pub struct Part<'a> {
 }
 
 impl<'a> SetRequirements<'a> {
-    /// The output that is scored.
+    /// The scored output.
     fn output(&self) -> Result<&'a TensorSpec, Invalid> {
         let output = self.signature.outputs.get(self.scored.output);
         output.ok_or(Invalid::NoOutput)
     }
 }
 
-/// Reads a validation set, telling the formats apart by their first bytes, and checks that it
-/// fits.
+/// Reads a validation set, whose first bytes tell its format, and checks that it fits.
 pub fn read(bytes: &Bytes, expected: SetRequirements<'_>) -> Result<ValidationSet, Invalid> {
     check_metric(expected)?;
     match bundle::open(bytes)? {
@@ -138,7 +135,7 @@ pub fn read(bytes: &Bytes, expected: SetRequirements<'_>) -> Result<ValidationSe
     }
 }
 
-/// Reads a file that calls inputs by their names, or by those that `names` has for them.
+/// Reads a file that names inputs by their names, or by those that `names` gives them.
 fn read_file(
     bytes: &Bytes,
     expected: SetRequirements<'_>,
@@ -156,7 +153,7 @@ fn read_file(
     }
 }
 
-/// What else people have data in, by how it begins.
+/// The name of another data format, by its first bytes.
 fn foreign(bytes: &[u8]) -> Option<&'static str> {
     match bytes {
         _ if bytes.starts_with(npy::MAGIC) => {
@@ -184,23 +181,22 @@ impl ValidationSet {
         self.scored
     }
 
-    /// What the scored output of the first group should be; of all records, where they are of one length.
+    /// The labels of the first group; of all records, if they have one length.
     pub fn labels(&self) -> &Labels {
         &self.groups[0].labels
     }
 
-    /// Whether its records have labels. Where they have none, what the uploaded file answers is to be put
-    /// [in their place](with_labels).
+    /// Whether its records have labels. If not, the answers of the uploaded file must [replace them](with_labels).
     pub fn is_labelled(&self) -> bool {
         !matches!(self.labels().values, Expectation::Unknown)
     }
 
-    /// The graph of a metric of the owner's, where it has one.
+    /// The graph of a custom metric, if there is one.
     pub fn judge(&self) -> Option<&Bytes> {
         self.judge.as_ref()
     }
 
-    /// Parts of at most so many records, which run together, in an order that is always the same.
+    /// Parts of at most `most` records, which run together, always in the same order.
     pub fn parts(&self, most: usize) -> impl Iterator<Item = Part<'_>> {
         let most = most.max(1);
         self.groups.iter().flat_map(move |group| {
@@ -214,7 +210,7 @@ impl ValidationSet {
         })
     }
 
-    /// Inputs of records `start .. start + count`, which are of one length, ready to run. A model without a batch
+    /// Inputs of records `start .. start + count`, which have one length, ready to run. A model without a batch
     /// dimension takes one record: `count` is then 1.
     pub fn rows(&self, start: usize, count: usize) -> Result<Vec<NamedTensor>, Invalid> {
         let of = self.groups.partition_point(|group| group.first <= start);
@@ -234,7 +230,7 @@ impl ValidationSet {
         rows.collect()
     }
 
-    /// At most so many records of a typical length from all over the set, each as inputs of one row. The model takes
+    /// At most `most` records of the median length from all over the set, each as inputs with one row. The model takes
     /// batches.
     pub fn spread(&self, most: usize) -> Result<Vec<Vec<NamedTensor>>, Invalid> {
         let group = &self.groups[self.typical];
@@ -243,8 +239,8 @@ impl ValidationSet {
         at.map(|at| self.rows(at, 1)).collect()
     }
 
-    /// A batch of `count` records of a typical length for profiling: the first ones, again from the start where
-    /// there are fewer.
+    /// A batch of `count` records of the median length for profiling: the first ones, repeated from the start if there
+    /// are fewer.
     pub fn repeated(&self, count: usize) -> Result<Vec<NamedTensor>, Invalid> {
         let group = &self.groups[self.typical];
         if !self.batched {
@@ -271,7 +267,7 @@ impl ValidationSet {
 
 // === helpers ===
 
-/// The input that a file means by a name.
+/// The input that a name in a file means.
 fn meant<'n>(name: &'n str, names: &'n Names, signature: &Signature) -> &'n str {
     let is_one = signature.inputs.iter().any(|it| it.name == name);
     match names.get(name).filter(|_| !is_one) {
@@ -280,17 +276,17 @@ fn meant<'n>(name: &'n str, names: &'n Names, signature: &Signature) -> &'n str 
     }
 }
 
-/// Tensors as a file gave them, before they are fitted to the model.
+/// Tensors as a file has them, before they are fitted to the model.
 struct Raw {
     inputs: Vec<NamedTensor>,
-    /// None where the file has none.
+    /// `None` if the file has none.
     labels: Option<Tensor>,
 }
 
-/// A dimension where anything fits is `None`.
+/// The shape of a row; `None` for a dimension that may have any size.
 type RowShape<'a> = &'a [Option<u64>];
 
-/// One group for each of `raws`, which have each records of one length.
+/// One group for each of `raws`; the records of each have one length.
 fn assemble(raws: &[Raw], expected: SetRequirements<'_>) -> Result<ValidationSet, Invalid> {
     let signature = expected.signature;
     let (mut groups, mut records) = (Vec::with_capacity(raws.len()), 0);
@@ -330,7 +326,7 @@ fn assemble(raws: &[Raw], expected: SetRequirements<'_>) -> Result<ValidationSet
     })
 }
 
-/// How many records there are, by the labels, or the first input where there are none.
+/// The number of records, by the labels, or by the first input if there are none.
 fn count(raw: &Raw) -> Result<usize, Invalid> {
     let first = raw.inputs.first();
     let (name, tensor) = match (&raw.labels, first) {
@@ -344,7 +340,7 @@ fn count(raw: &Raw) -> Result<usize, Invalid> {
     })
 }
 
-/// The group whose records are as long as half of all are at most.
+/// The group with the median length.
 fn typical(groups: &[Group], records: usize) -> usize {
     let size = |group: &Group| {
         let elements = group.inputs.iter().map(|input| input.tensor.len());
@@ -417,7 +413,7 @@ fn check_metric(expected: SetRequirements<'_>) -> Result<(), Invalid> {
     can_be_wrong(expected.metric, row, (&output.name, || output.shape_text()))
 }
 
-/// Refuses to score an output, of which one record's answer has the dimensions `row`, where any answer would be right.
+/// Refuses to score an output if any answer would be right. `row` is the shape of one record's answer.
 pub(crate) fn can_be_wrong(
     metric: Metric,
     row: RowShape<'_>,
@@ -434,7 +430,7 @@ pub(crate) fn can_be_wrong(
     }
 }
 
-/// What to do where a metric finds no difference between answers of this shape.
+/// Advice if a metric finds no difference between answers of this shape.
 fn always_right(metric: Metric, row: RowShape<'_>) -> Option<&'static str> {
     let classes = row.last().copied().flatten();
     let are_at_most = |most: u64| classes.is_some_and(|classes| classes <= most);

@@ -1,14 +1,14 @@
-//! How often a key may ask.
+//! The rate and the quota of a key.
 //!
-//! Front ends share the buckets and quotas of a [`RateStore`] and take from it in blocks, ahead of
-//! the requests that spend them: a request finds its token in memory. Only the first request after
-//! a pause, or one that outruns the blocks, waits for a block that is on its way, at most
-//! [`LONGEST_WAIT`]. What is admitted was granted by the store, so that all front ends together
-//! never exceed a rate, a burst or a quota.
+//! Front ends share the buckets and quotas of a [`RateStore`]. They take tokens from it in blocks,
+//! before the requests that spend them arrive, so that a request finds its token in memory. Only
+//! the first request after a pause, or one that comes faster than the blocks, waits for a block, at
+//! most [`LONGEST_WAIT`]. The store has granted every token, so all front ends together never
+//! exceed a rate, a burst or a quota.
 //!
-//! While the store is away each front end goes on by the last known rate on its own: requests are
-//! then limited to the rate times the number of front ends. A quota lets them through and counts
-//! them afterwards.
+//! While the store is unreachable, each front end goes on alone with the last known rate: requests
+//! are then limited to the rate times the number of front ends. A quota lets them through and
+//! counts them afterwards.
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
@@ -24,18 +24,18 @@ mod pool;
 
 use pool::{DAY_MS, Kind, Pool, SpendOutcome};
 
-/// Longest wait of a request for a block that is on its way.
+/// Longest time that a request waits for a block.
 const LONGEST_WAIT: Duration = Duration::from_millis(25);
 
-/// A key that rests for so long gives back what was taken ahead, ms.
+/// After this time without a request, the unused tokens of a key are given back, ms.
 const IDLE_MS: u64 = 10_000;
 
-/// What a key may ask, and what of it is in hand.
+/// The limits of a key, and the tokens that this front end holds.
 pub struct Allowance {
     name: String,
     store: Arc<dyn RateStore>,
     pools: Mutex<Pools>,
-    /// A block arrived, or none could be had.
+    /// Notified when a block has arrived, or could not be had.
     settled: Notify,
 }
 
@@ -47,34 +47,34 @@ struct Pools {
     used_ms: u64,
 }
 
-/// Where a key stands.
+/// How much of its limits a key has used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Usage {
-    /// Requests at once, or in a day.
+    /// Most requests at once, or in a day.
     pub limit: u64,
     /// Requests that this front end can still admit without asking the store.
     pub remaining: u64,
-    /// When there is something again, ms from now; 0 where there is.
+    /// When there are tokens again, ms from now; 0 if there are some.
     pub reset_ms: u64,
 }
 
-/// A request that goes beyond what its key may ask.
+/// The refusal of a request beyond the limits of its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Refusal {
-    /// Where the key stands.
+    /// How much of its limits the key has used.
     pub usage: Usage,
-    /// Which limit it is.
+    /// The limit that is exceeded.
     pub why: &'static str,
 }
 
-/// A block that is to be asked for.
+/// A block of tokens that the store is asked for.
 #[derive(Clone, Copy)]
 struct Block {
     kind: Kind,
     tokens: u32,
 }
 
-/// The outcome of one look at the pools.
+/// The outcome of one attempt to spend a token.
 enum Look {
     Done(Result<Usage, Refusal>),
     Wait,
@@ -83,7 +83,7 @@ enum Look {
 // === impl Allowance ===
 
 impl Allowance {
-    /// Of the key `name`: requests a second, requests a day.
+    /// The allowance of the key `name`: requests a second, requests a day.
     pub fn new(
         name: &str,
         rate: Option<Rate>,
@@ -111,7 +111,7 @@ impl Allowance {
         }
     }
 
-    /// Puts back what was taken ahead and is not being used; all of it when `all`.
+    /// Gives tokens back to the store if the key has not used any for a while, or if `all` is set.
     pub async fn give_back(&self, all: bool) {
         let taken = {
             let mut pools = self.pools.lock();
@@ -133,7 +133,7 @@ impl Allowance {
         let waiting = WaitGuard::new(self);
         loop {
             let mut settled = pin!(self.settled.notified());
-            // From here on no block is missed.
+            // From here on no notification is missed.
             settled.as_mut().enable();
             if let Look::Done(result) = self.look() {
                 return result;
@@ -145,7 +145,7 @@ impl Allowance {
         }
     }
 
-    /// Spends what is in hand, and asks for more where it runs low.
+    /// Spends a token if there is one, and asks for more if few are left.
     fn look(self: &Arc<Self>) -> Look {
         let now_ms = unix_ms();
         let (look, blocks) = {
@@ -160,7 +160,7 @@ impl Allowance {
         look
     }
 
-    /// The store does not answer: goes on without it.
+    /// The store does not answer: the front end goes on without it.
     fn give_up(self: &Arc<Self>) -> Result<Usage, Refusal> {
         self.pools.lock().go_on_alone(unix_ms());
         match self.look() {
@@ -225,7 +225,7 @@ impl Pools {
         if quota == SpendOutcome::Yes {
             return Look::Done(Ok(self.usage(0)));
         }
-        // Nothing is admitted: the rate was not used.
+        // The quota admits nothing, so the rate's token was not used.
         if let Some(pool) = &mut self.rate {
             pool.unspend();
         }
@@ -242,7 +242,7 @@ impl Pools {
         Look::Done(Err(Refusal { usage, why }))
     }
 
-    /// Of the rate, or of the quota where there is no rate.
+    /// The usage of the rate, or of the quota if there is no rate.
     fn usage(&self, reset_ms: u64) -> Usage {
         let pool = self.rate.as_ref().or(self.quota.as_ref());
         Usage {
@@ -276,7 +276,7 @@ impl Pools {
     }
 }
 
-/// Counts a request among those that wait, as long as it lives.
+/// Counts a request among the waiting ones until it is dropped.
 struct WaitGuard<'a>(&'a Allowance);
 
 impl<'a> WaitGuard<'a> {

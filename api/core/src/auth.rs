@@ -1,9 +1,8 @@
-//! Who may ask: API keys, what each allows, and how often.
+//! API keys: what each allows, and how often it may be used.
 //!
-//! A key is a random secret that only its holder has; the registry keeps a hash of it. Every front
-//! end holds all valid keys in memory and follows the registry, so that no request waits for a
-//! database: a key that is revoked is refused by all within two seconds, and while the registry is
-//! away the keys that were known go on working.
+//! A key is a random secret that only its holder has; the registry keeps a hash of it. Every front end holds all valid
+//! keys in memory and follows the registry, so that no request waits for a database. All front ends refuse a revoked
+//! key within two seconds; while the registry is unreachable, the known keys go on working.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -30,35 +29,34 @@ pub enum Mode {
     Keys,
 }
 
-/// How requests are let in.
+/// The configuration of keys.
 #[derive(Debug, Clone, Default)]
 pub struct Config {
     /// Whether requests need a key.
     pub mode: Mode,
-    /// A key with every right that stands in no registry, for making the first one.
+    /// A key with every right that is not in the registry, for making the first key.
     pub admin_key: Option<AdminKey>,
-    /// Whether `/metrics` asks for a key, too.
+    /// Whether `/metrics` needs a key, too.
     pub metrics: bool,
     /// Most requests of one key in flight at one front end; `None`: no such limit.
     pub max_concurrent_per_key: Option<usize>,
-    /// How long who has changed something waits for a registry that is away or full to take the entry of the audit
-    /// record; `None`: a minute.
+    /// How long a caller that has changed something waits for an unreachable or full registry to accept the audit
+    /// entry; `None`: a minute.
     pub audit_patience: Option<Duration>,
 }
 
-/// The service would be open to others without anyone having said so.
+/// The service would be open to others, and the configuration does not ask for that.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`listen` is `{listen}`, which others can reach, and `auth.mode` is not set: set \
      `auth.mode = \"keys\"`, or `auth.mode = \"off\"` to let everybody do everything"
 )]
 pub struct Unprotected {
-    /// Where the service would listen.
+    /// The address that the service would listen on.
     pub listen: SocketAddr,
 }
 
-/// The mode that a process runs in: what is configured, and `off` by default on the loopback
-/// interface alone.
+/// The mode of a process: the configured mode, or by default `off` if it listens on the loopback interface alone.
 pub fn check(listen: SocketAddr, mode: Option<Mode>) -> Result<Mode, Unprotected> {
     match mode {
         Some(mode) => Ok(mode),

@@ -1,8 +1,8 @@
-//! Changes outlive the connections that asked for them.
+//! Changes go on if the connection that requested them ends.
 //!
-//! A server drops what it does for a client that has gone. For a change that would be the wrong moment:
-//! it may have been made already, and its entry in the audit record not yet. So each runs in a task of
-//! its own, to its end, and a shutdown waits for all.
+//! A server drops the handler of a client that has gone. A change must not be dropped: it may be made already, and its
+//! audit entry not yet written. So each change runs in a task of its own, to its end, and a shutdown waits for all of
+//! them.
 
 use std::{
     any::Any,
@@ -23,23 +23,23 @@ use tracing::Instrument;
 
 use crate::{problem::Problem, trace};
 
-/// Most changes in the making whose clients have gone: who sends and leaves fills no memory.
+/// Most running changes whose clients have gone: a client that sends requests and leaves must not fill the memory.
 const MAX_LEFT: usize = 256;
 
-/// The changes in the making; clones share them.
+/// The running changes; clones share them.
 #[derive(Clone, Default)]
 pub struct Changes {
     running: TaskTracker,
     left: Arc<AtomicUsize>,
 }
 
-/// One change whose client has gone.
+/// One running change whose client has gone.
 struct Orphan<'a>(&'a AtomicUsize);
 
 // === impl Changes ===
 
 impl Changes {
-    /// Makes a change that goes on when the caller is dropped. A panic of it is one of the caller.
+    /// Makes a change, which goes on if the caller is dropped. If the change panics, the caller panics.
     pub async fn make<T: Send + 'static>(
         &self,
         change: impl Future<Output = T> + Send + 'static,
@@ -64,19 +64,19 @@ impl Changes {
         }
     }
 
-    /// Does something that a change has left, to its end.
+    /// Runs the remaining work of a change to its end.
     pub fn later(&self, work: impl Future<Output = ()> + Send + 'static) {
         self.running.spawn(work);
     }
 
-    /// Waits for the changes in the making.
+    /// Waits for the running changes.
     pub async fn ended(&self) {
         self.running.close();
         self.running.wait().await;
     }
 }
 
-/// Runs a change to its end, and says what came of it to whoever still waits.
+/// Runs a change to its end, and sends the result to the caller if it still waits.
 async fn run<T>(
     change: impl Future<Output = T>,
     mut sender: oneshot::Sender<thread::Result<T>>,
@@ -96,7 +96,7 @@ async fn run<T>(
     }
 }
 
-/// What a panic says.
+/// The message of a panic.
 pub fn text(panic: &Box<dyn Any + Send>) -> &str {
     panic
         .downcast_ref::<String>()

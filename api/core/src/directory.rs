@@ -1,7 +1,7 @@
-//! What queries need to know about applications, in memory: the hot path asks no store.
+//! What queries need to know about applications, in memory: the hot path reads no store.
 //!
-//! Whoever changes an application or a model has that one read again; all are read at the start and now
-//! and then, for what other processes have changed.
+//! A handler that changes an application or a model reads it again. All of them are read at the start and from time to
+//! time, because other processes make changes.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -14,17 +14,17 @@ use sextant_types::{
 
 use crate::{codec::short, problem::Problem, targets::TargetsBody};
 
-/// Digits of a file's digest that tell it from others.
+/// Digits of a file's digest that distinguish it from others.
 const DIGITS: usize = 16;
 
-/// Letters in which a misspelt name differs at most.
+/// Most letters in which a misspelt name differs.
 const MOST_EDITS: usize = 2;
 
-/// Metric, default targets and presets of applications, and by model; and what belongs to whom.
+/// Metric, default targets and presets of applications, also by model, and the owners of models and variants.
 #[derive(Debug, Default)]
 pub struct Directory {
     entries: RwLock<Entries>,
-    /// Owners that were looked up since something was read.
+    /// Owners that were looked up since the last reading.
     owners: Mutex<Owners>,
 }
 
@@ -32,11 +32,12 @@ pub struct Directory {
 struct Entries {
     applications: HashMap<ApplicationId, ApplicationEntry>,
     models: BTreeMap<ModelId, ModelEntry>,
-    /// What references to them stand for.
+    /// Resolves references to the models.
     releases: Releases,
-    /// By application: its models whose registration is done. It can be asked while there is one.
+    /// Number of an application's models whose registration has succeeded. The application can be asked if there is
+    /// one.
     ready: HashMap<ApplicationId, usize>,
-    /// How many applications take feedback.
+    /// Number of applications that accept feedback.
     taking: usize,
 }
 
@@ -45,7 +46,7 @@ struct Entries {
 struct ModelEntry {
     application: ApplicationId,
     release: Release,
-    /// Of its file.
+    /// The digest of its file.
     digest: Digest,
     is_ready: bool,
 }
@@ -64,7 +65,7 @@ struct ApplicationEntry {
     takes_feedback: bool,
 }
 
-/// What was looked for, or `None` where there is none.
+/// What was looked up, or `None` if it does not exist.
 fn found<T>(result: Result<T, Error>, missing: Code) -> Result<Option<T>, Error> {
     match result {
         Ok(found) => Ok(Some(found)),
@@ -73,9 +74,9 @@ fn found<T>(result: Result<T, Error>, missing: Code) -> Result<Option<T>, Error>
     }
 }
 
-/// Targets, and where they demand nothing those of others.
+/// Targets, completed by those of `others` where they demand nothing.
 fn fill(targets: Targets, others: &Targets) -> Targets {
-    // Whoever asks for an accuracy of either kind has no use for that which others get.
+    // A query that demands accuracy in one form does not get the default of the other form.
     let (min_quality, min_relative_accuracy) =
         match (targets.min_quality, targets.min_relative_accuracy) {
             (None, None) => (others.min_quality, others.min_relative_accuracy),
@@ -91,7 +92,7 @@ fn fill(targets: Targets, others: &Targets) -> Targets {
     }
 }
 
-/// The nearest of several other names, where it is near; the first of equals.
+/// The nearest known name, if it is near; the first of equally near ones.
 fn near<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let edits = |other: &str| strsim::damerau_levenshtein(name, other);
     let nearest = known
@@ -133,14 +134,14 @@ impl Entries {
         entries
     }
 
-    /// Finds out what references stand for, after a change of models.
+    /// Updates what references resolve to, after a change of models.
     fn name_models(&mut self) {
         let models = self.models.iter();
         let named = models.map(|(id, it)| (&it.application, id, &it.release));
         self.releases = Releases::of(named);
     }
 
-    /// The model that a reference stands for.
+    /// The model that a reference resolves to.
     fn model(&self, reference: &ModelId) -> Option<&ModelEntry> {
         self.models.get(self.releases.model(reference)?)
     }
@@ -150,7 +151,7 @@ impl Entries {
         self.taking = all.filter(|known| known.takes_feedback).count();
     }
 
-    /// The models that answer for an application as things stand.
+    /// The models that answer for an application now.
     fn answering<'e>(
         &'e self,
         application: &'e ApplicationId,
@@ -160,7 +161,7 @@ impl Entries {
         })
     }
 
-    /// A model is as `now` says, or not there.
+    /// Replaces the entry of a model, or removes it if `now` is `None`.
     fn set_model(&mut self, id: &ModelId, now: Option<ModelEntry>) {
         if let Some(before) = self.models.remove(id)
             && before.is_ready
@@ -179,7 +180,7 @@ impl Entries {
         }
     }
 
-    /// What is known of the application that a route leads to; a route to a variant leads to none.
+    /// The entry of the application that a route leads to; a route to a variant leads to none.
     fn of(&self, route: &Route) -> Option<(&ApplicationId, &ApplicationEntry)> {
         match route {
             Route::Application(id) => self.applications.get_key_value(id),
@@ -217,7 +218,7 @@ impl From<&Model> for ModelEntry {
 // === impl Directory ===
 
 impl Directory {
-    /// Reads everything from the registry; tells the applications that are not there any more.
+    /// Reads everything from the registry; returns the applications that no longer exist.
     pub async fn read(&self, registry: &Registry) -> Result<Vec<ApplicationId>, Error> {
         let applications = registry.applications().await?;
         let now = Entries::new(applications, registry.models(None).await?);
@@ -230,7 +231,7 @@ impl Directory {
             .collect())
     }
 
-    /// Reads one application again; tells whether it is there.
+    /// Reads one application again; returns whether it exists.
     pub async fn read_application(
         &self,
         registry: &Registry,
@@ -247,7 +248,7 @@ impl Directory {
         Ok(is_there)
     }
 
-    /// Reads one model again, and its application where that is not known; tells whether it is there.
+    /// Reads one model again, and its application if that is not known; returns whether the model exists.
     pub async fn read_model(&self, registry: &Registry, id: &ModelId) -> Result<bool, Error> {
         let model = found(registry.model(id).await, Code::ModelNotFound)?;
         if let Some(model) = &model
@@ -264,12 +265,12 @@ impl Directory {
         Ok(model.is_some())
     }
 
-    /// The application that a route belongs to; what is not known here is looked up once.
+    /// The application that a route belongs to; an unknown one is looked up once.
     pub async fn owner(&self, route: &Route, registry: &Registry) -> Result<ApplicationId, Error> {
         if let Some(owner) = self.known_owner(route) {
             return Ok(owner);
         }
-        // Boxed, as all that is large and rare on the way of a query: its future is moved as a whole.
+        // Boxed, as everything large and rare on the way of a query: a query's future is moved as a whole.
         match route {
             Route::Application(id) => Ok(id.clone()),
             Route::Model(id) => {
@@ -289,20 +290,20 @@ impl Directory {
         }
     }
 
-    /// The application that a route belongs to, if it is one that is known: for labels, which must not
-    /// carry names that clients made up.
+    /// The application that a route belongs to, if it is known. It is for labels, which must not have names that
+    /// clients made up.
     pub fn found(&self, route: &Route) -> Option<ApplicationId> {
         let entries = self.entries.read();
         entries.of(route).map(|(id, _)| id.clone())
     }
 
-    /// Whether there is a model of that id.
+    /// Whether a model has that id.
     pub fn has_model(&self, name: &str) -> bool {
         let id = ModelId::new(name);
         id.is_ok_and(|id| self.entries.read().models.contains_key(&id))
     }
 
-    /// Whether the registry says that what the route addresses can be asked. Of variants nothing is said.
+    /// Whether the registry says that the route's target can be asked. Always false for variants.
     pub fn is_registered(&self, route: &Route) -> bool {
         let entries = self.entries.read();
         match route {
@@ -312,7 +313,7 @@ impl Directory {
         }
     }
 
-    /// The number of the version that a reference names; `None` of one that names all of a name, or nothing.
+    /// The number of the version that a reference names; `None` if the reference names all versions, or nothing.
     pub fn numbered(&self, reference: &ModelId) -> Option<u32> {
         let entries = self.entries.read();
         if entries.releases.whole(reference).is_some() {
@@ -322,7 +323,7 @@ impl Directory {
         entries.models.get(model).map(|it| it.release.version)
     }
 
-    /// The models that may answer a route as things stand, each with its file; of a variant its name.
+    /// The models that may answer a route at present, each with its file; for a variant, its name.
     pub fn followed(&self, route: &Route) -> Vec<String> {
         let entries = self.entries.read();
         let text = |(id, it): (&ModelId, &ModelEntry)| {
@@ -341,8 +342,8 @@ impl Directory {
         }
     }
 
-    /// The model whose classes an answer to a route has: the one that gave it. Where a pipeline answered that is a variant of the
-    /// application, that of one of the application's models, which all have the same.
+    /// The model whose classes name those of an answer to a route: the model that gave the answer. If a composite variant
+    /// of the application answered, it is one of the application's models, which all have the same classes.
     pub fn classes_of(&self, route: &Route, answered: &ModelId) -> ModelId {
         let entries = self.entries.read();
         let other = match route {
@@ -354,13 +355,13 @@ impl Directory {
         other.map_or(answered, |(id, _)| id).clone()
     }
 
-    /// The number of the version that a model is; by its id.
+    /// The number of a model's version, by the model's id.
     pub fn version(&self, model: &ModelId) -> Option<u32> {
         let entries = self.entries.read();
         entries.models.get(model).map(|it| it.release.version)
     }
 
-    /// The probability with which a model has answered what asked for a route.
+    /// The probability that a model answers a query to a route.
     pub fn propensity(&self, route: &Route, model: &ModelId) -> f64 {
         let entries = self.entries.read();
         let line = match route {
@@ -371,7 +372,7 @@ impl Directory {
         line.map_or(1.0, |line| line.propensity(model))
     }
 
-    /// What must be said in place of a name that several applications have; `None` of any other.
+    /// The names to use in place of a name that several applications have; `None` for any other name.
     pub fn ambiguity(&self, name: &ModelId) -> Option<String> {
         let entries = self.entries.read();
         if entries.releases.model(name).is_some() {
@@ -382,12 +383,12 @@ impl Directory {
         (forms.len() > 1).then(|| forms.join(" or "))
     }
 
-    /// All applications, in no order.
+    /// All applications, unordered.
     pub fn applications(&self) -> Vec<ApplicationId> {
         self.entries.read().applications.keys().cloned().collect()
     }
 
-    /// What a route that leads nowhere may have meant: a name that differs from its own in a letter or two.
+    /// The name that a route to nothing may have meant: one that differs from the route's in a letter or two.
     pub fn meant(&self, route: &Route) -> Option<String> {
         let entries = self.entries.read();
         let near = match route {
@@ -401,12 +402,12 @@ impl Directory {
         near.map(str::to_owned)
     }
 
-    /// Whether any application takes feedback.
+    /// Whether any application accepts feedback.
     pub fn anybody_takes_feedback(&self) -> bool {
         self.entries.read().taking > 0
     }
 
-    /// The models of applications that take feedback, in no order.
+    /// The models of applications that accept feedback, unordered.
     pub fn models_with_feedback(&self) -> Vec<ModelId> {
         let entries = self.entries.read();
         let takes = |id: &ApplicationId| {
@@ -420,14 +421,14 @@ impl Directory {
         models.map(|(id, _)| id.clone()).collect()
     }
 
-    /// Whether an application takes feedback.
+    /// Whether an application accepts feedback.
     pub fn takes_feedback(&self, application: &ApplicationId) -> bool {
         let entries = self.entries.read();
         let known = entries.applications.get(application);
         known.is_some_and(|known| known.takes_feedback)
     }
 
-    /// The application whose answer one of a model to `route` is, and how it is scored, where it takes feedback.
+    /// The application that feedback on a model's answer to `route` belongs to, and its metric, if it accepts feedback.
     pub fn feedback_of(&self, route: &Route, model: &ModelId) -> Option<(ApplicationId, Metric)> {
         let entries = self.entries.read();
         if entries.taking == 0 {
@@ -441,7 +442,7 @@ impl Directory {
         known.takes_feedback.then(|| (id.clone(), known.metric))
     }
 
-    /// How accuracy is measured for an application.
+    /// The metric of an application.
     pub fn metric(&self, application: &ApplicationId) -> Option<Metric> {
         let entries = self.entries.read();
         let known = entries.applications.get(application);
@@ -458,9 +459,9 @@ impl Directory {
         }
     }
 
-    /// Reads the targets of a query and fills what they leave open from the preset that it names, and what
-    /// that leaves open from the application's defaults. A query that names its variant has neither: it has
-    /// chosen already.
+    /// Reads the targets of a query. Targets that it leaves open come from the preset that it names, and then from the
+    /// application's defaults. A query that names its variant has neither preset nor defaults: it has chosen its
+    /// variant already.
     pub fn targets(
         &self,
         route: &Route,

@@ -1,4 +1,4 @@
-//! `/v1/embeddings`: vectors of sentences or of rows of token ids, as clients of OpenAI's interface ask for them.
+//! `/v1/embeddings`: vectors of sentences or of rows of token ids, in the form of OpenAI's interface.
 
 use std::{borrow::Cow, time::Instant};
 
@@ -32,14 +32,14 @@ use crate::{
 /// Most rows of one request.
 const MOST_ROWS: usize = 256;
 
-/// Bytes that a character of `input` becomes at most: an id is two, is read into 24 and 8, and is 8 in each of three
-/// inputs.
+/// Most bytes of memory that a character of `input` takes: an id has two characters, is read into 24 bytes and 8 bytes,
+/// and takes 8 bytes in each of three inputs.
 const READ_TIMES: usize = 28;
 
-/// Bytes that one of a vector becomes at most: an element of FP16 is twelve characters.
+/// Most bytes that a byte of a vector takes when written: an element of FP16 has twelve characters.
 const WRITTEN_TIMES: usize = 8;
 
-/// Rows that are being answered at once, of one request.
+/// Most rows of one request that are answered at once.
 const AT_ONCE: usize = 64;
 
 /// What to embed: sentences, or token ids.
@@ -91,7 +91,7 @@ pub enum InputBody {
     Tokens(Vec<TokensBody>),
 }
 
-/// One row of what is embedded.
+/// One row to embed.
 enum Row {
     Tokens(Vec<i64>),
     Text(String),
@@ -194,13 +194,13 @@ pub async fn create(
     let held = outputs.map(|output| output.tensor.held_bytes());
     taken.resize(WRITTEN_TIMES * held.sum::<usize>())?;
     let body = asked.compose(&answers)?;
-    // Strings and numbers: writing them into a vector cannot fail.
+    // The body has strings and numbers: writing them into a vector cannot fail.
     let out = serde_json::to_vec(&body).unwrap_or_default();
     taken.resize(out.len())?;
     Ok(json_response(taken.keep(out)))
 }
 
-/// What is asked for, and of whom.
+/// A request and its target.
 struct EmbeddingRequest {
     route: Route,
     signature: Signature,
@@ -216,9 +216,9 @@ fn invalid(field: &'static str, detail: impl Into<String>) -> Problem {
     Problem::new(Code::InvalidRequest, detail).field(field)
 }
 
-/// Who is called so, and what they take: a variant, a model or an application.
+/// The target with a name, and its inputs: a variant, a model or an application.
 fn resolve(state: &ApiState, name: &str) -> Result<(Route, Signature), Problem> {
-    // Whatever may be called so may be a model, of which a version may be named.
+    // Every name may be that of a model, and may have a version.
     let model = name.parse::<ModelId>()?;
     let variant = VariantId::new(name).ok().map(Route::Variant);
     let application = ApplicationId::new(name).ok().map(Route::Application);
@@ -255,7 +255,7 @@ fn rows(input: &RawValue) -> Result<Vec<Row>, Problem> {
     Ok(rows)
 }
 
-/// One text or a list of texts; `None` of anything else. An empty list is one of no token ids.
+/// One text or a list of texts; `None` for anything else. An empty list counts as a list of token ids.
 fn texts(input: &str) -> Option<Vec<Row>> {
     let texts = match serde_json::from_str::<String>(input) {
         Ok(text) => vec![text],
@@ -266,7 +266,7 @@ fn texts(input: &str) -> Option<Vec<Row>> {
     Some(texts.into_iter().map(Row::Text).collect())
 }
 
-/// The rows: one of ids, or several; not both.
+/// The rows: one row of ids, or several rows, but not both.
 fn in_rows(input: Vec<TokensBody>) -> Option<Vec<Vec<i64>>> {
     let (mut ids, mut rows) = (Vec::new(), Vec::new());
     for part in input {
@@ -306,7 +306,7 @@ impl EmbeddingRequest {
         })
     }
 
-    /// Refuses what gives no vector for each row, and inputs that nobody could fill.
+    /// Refuses a target without a vector for each row, and inputs that cannot be filled.
     fn check(&self) -> Result<(), Problem> {
         let (inputs, outputs) = (&self.signature.inputs, &self.signature.outputs);
         let is_vector = |of: &TensorSpec| of.shape.len() == 2 && convert::is_float(of.data_type);
@@ -347,7 +347,7 @@ impl EmbeddingRequest {
         }
     }
 
-    /// The input that takes the ids.
+    /// The name of the input that takes the ids.
     fn ids(&self) -> &str {
         let inputs = &self.signature.inputs;
         let named = inputs.iter().find(|input| input.name == "input_ids");
@@ -371,7 +371,7 @@ impl EmbeddingRequest {
         (index, row): (usize, &Row),
     ) -> Result<Answer, Problem> {
         let answered = async {
-            // The first one was counted with the request.
+            // The first row was counted with the request.
             if index > 0 {
                 charge_further(caller).await?;
             }
@@ -426,7 +426,7 @@ impl EmbeddingRequest {
                 embedding: self.vector(answer)?,
             })
         });
-        // Of texts only the step that reads them knows.
+        // Only the step that reads texts knows their tokens.
         let tokens = self.rows.iter().map(|row| match row {
             Row::Tokens(ids) => ids.len(),
             Row::Text(_) => 0,

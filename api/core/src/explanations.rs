@@ -1,7 +1,7 @@
-//! Why queries were answered as they were, kept for a while in memory.
+//! Explanations of queries, kept for a while in memory.
 //!
-//! Only queries that ask for an explanation leave one. What is kept is bounded in time, in number and in bytes; the
-//! oldest goes first.
+//! Queries that ask for an explanation leave one, and so do some slow and refused queries. The number, the bytes and
+//! the age of the explanations are limited; the oldest is dropped first.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -16,35 +16,36 @@ use sextant_types::{ApplicationId, Code};
 
 use crate::{auth::Caller, codec::short, problem::Problem};
 
-/// For so long an explanation is kept.
+/// How long an explanation is kept.
 const KEPT: Duration = Duration::from_secs(60 * 60);
 /// Most explanations that queries asked for, and most bytes of all of them.
 const MOST: usize = 4096;
 const MOST_BYTES: usize = 16 << 20;
-/// Most that nobody asked for, and most bytes of these.
+/// Most explanations of slow and refused queries, and most bytes of all of them.
 const MOST_NOTICED: usize = 1024;
 const MOST_NOTICED_BYTES: usize = 4 << 20;
-/// Most of these in a second, of one application: a flood of refusals neither costs nor hides much.
+/// Most of the latter in a second for one application, so that a flood of refusals costs little and displaces few
+/// others.
 const MOST_NOTICED_PER_S: u32 = 8;
 
-/// Longest id under which one is found, bytes.
+/// Longest id of an explanation, bytes.
 pub const LONGEST_ID: usize = 128;
 
 /// The explanations that are kept.
 pub struct Explanations {
-    /// Of queries that said `explain`.
+    /// Explanations of queries that said `explain`.
     asked: Mutex<ExplanationLog>,
-    /// Of slow and refused ones that did not.
+    /// Explanations of slow and refused queries that did not.
     noticed: Mutex<ExplanationLog>,
 }
 
-/// One query's.
+/// The explanation of one query.
 pub struct Explanation {
-    /// Under which it is found.
+    /// The id under which it is found.
     pub id: String,
-    /// Who asked.
+    /// The caller of the query.
     pub caller: String,
-    /// Whom the query was for, where that is known.
+    /// The application of the query, if known.
     pub application: Option<ApplicationId>,
     /// The document, JSON.
     pub document: Bytes,
@@ -53,11 +54,11 @@ pub struct Explanation {
 struct ExplanationLog {
     most: usize,
     most_bytes: usize,
-    /// The second that has begun, and what was noticed in it.
+    /// The present second, and the number of explanations kept in it by application.
     second: (Instant, HashMap<Option<ApplicationId>, u32>),
-    /// Oldest first.
+    /// All explanations, oldest first.
     in_order: VecDeque<(Instant, Arc<Explanation>)>,
-    /// Several where ids come again; oldest first.
+    /// Explanations by id, oldest first; several if an id repeats.
     by_id: HashMap<String, Vec<Arc<Explanation>>>,
     bytes: usize,
 }
@@ -65,29 +66,29 @@ struct ExplanationLog {
 // === impl Explanations ===
 
 impl Explanations {
-    /// Keeps one that was asked for.
+    /// Keeps an explanation that a query asked for.
     pub fn keep(&self, explained: Explanation) {
         self.asked.lock().keep(explained);
     }
 
-    /// Keeps one that nobody asked for.
+    /// Keeps an explanation of a slow or refused query.
     pub fn notice(&self, explained: Explanation) {
         self.noticed.lock().keep(explained);
     }
 
-    /// Whether one more query of an application is to be noticed.
+    /// Whether one more explanation of a slow or refused query may be kept for an application.
     pub fn has_room(&self, application: Option<&ApplicationId>) -> bool {
         self.noticed.lock().has_room(application)
     }
 
-    /// The last one of a query of that id that the caller may see.
+    /// The last explanation with that id that the caller may see.
     pub fn find(&self, id: &str, caller: &Caller) -> Result<Bytes, Problem> {
         let found = self.asked.lock().find(id, caller);
         let found = found.or_else(|| self.noticed.lock().find(id, caller));
         found.ok_or_else(|| unknown(id))
     }
 
-    /// The last ones that the caller may see, newest first; each query once.
+    /// The last explanations that the caller may see, newest first; each query once.
     pub fn last(&self, most: usize, caller: &Caller) -> Vec<Bytes> {
         let mut last = self.asked.lock().last(most, caller);
         last.extend(self.noticed.lock().last(most, caller));
@@ -120,7 +121,7 @@ fn unknown(id: &str) -> Problem {
 // === impl Explanation ===
 
 impl Explanation {
-    /// Whether a caller has asked the query, is bound to its application, or may see everything.
+    /// Whether a caller has sent the query, is bound to its application, or may see everything.
     fn is_for(&self, caller: &Caller) -> bool {
         let of_its_own =
             caller.application().is_some() && caller.application() == self.application.as_ref();
@@ -172,13 +173,13 @@ impl ExplanationLog {
         found.map(|found| found.document.clone())
     }
 
-    /// When they were kept, newest first.
+    /// The last explanations, with the times of keeping them, newest first.
     fn last(&mut self, most: usize, caller: &Caller) -> Vec<(Instant, Bytes)> {
         self.forget(Instant::now());
         let mut last: Vec<(Instant, Bytes)> = Vec::new();
         for (at, explained) in self.in_order.iter().rev() {
             let document = &explained.document;
-            // Both ids of a query have the same document, one behind the other.
+            // Both ids of a query have the same document, in adjacent entries.
             let is_other = |(_, other): &(Instant, Bytes)| other.as_ptr() != document.as_ptr();
             if explained.is_for(caller) && last.iter().all(is_other) {
                 last.push((*at, document.clone()));

@@ -1,7 +1,7 @@
 //! A line in the log for each query that failed, as long as those are few.
 //!
-//! A flood that is refused would write a line for each query, gigabytes an hour. So there are some lines in each while, and
-//! the rest is told in one, by code.
+//! A flood of refusals would write a line for each query, gigabytes an hour. So each period has a limited number of
+//! lines, and one more line counts the rest by code.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -11,25 +11,25 @@ use tokio::time::Instant;
 
 use crate::trace::{self, Trace};
 
-/// Lines in a while.
+/// Most lines in a period.
 const LINES: u32 = 100;
 
-/// How long a while is.
+/// Length of a period.
 const WHILE: Duration = Duration::from_secs(10);
 
-/// What was told and what was not.
+/// The lines of the present period, and the failures without a line.
 #[derive(Default)]
 pub struct Failures(Mutex<LogWindow>);
 
 #[derive(Default)]
 struct LogWindow {
-    /// When the while began; `None` before the first failure.
+    /// When the period began; `None` before the first failure.
     since: Option<Instant>,
     lines: u32,
     counted: BTreeMap<Code, u64>,
 }
 
-/// One line for each query that failed: what a user's "it failed at 10:03" is looked up by.
+/// Logs one line for a query that failed: it answers a user's "it failed at 10:03".
 pub fn log(route: Option<&Route>, application: Option<&ApplicationId>, code: Code) {
     let trace = trace::current();
     let (request_id, trace_id) = trace
@@ -39,7 +39,7 @@ pub fn log(route: Option<&Route>, application: Option<&ApplicationId>, code: Cod
     let (mut application, mut model, mut variant) =
         (application.map(ApplicationId::as_str), None, None);
     match route {
-        // Also one that there is not: the name is what was wrong.
+        // Also an application that does not exist: its name was the mistake.
         Some(Route::Application(id)) => application = Some(id.as_str()),
         Some(Route::Model(id)) => model = Some(id.as_str()),
         Some(Route::Variant(id)) => variant = Some(id.as_str()),
@@ -60,7 +60,7 @@ pub fn log(route: Option<&Route>, application: Option<&ApplicationId>, code: Cod
 // === impl Failures ===
 
 impl Failures {
-    /// Whether a failure gets a line of its own; it is counted where it does not.
+    /// Whether a failure gets a line of its own; if not, it is counted.
     pub fn tells(&self, code: Code, now: Instant) -> bool {
         self.sum_up(now);
         let mut told = self.0.lock();
@@ -73,7 +73,7 @@ impl Failures {
         false
     }
 
-    /// Tells in one line what had none, once the while is over. To be called now and then.
+    /// Logs one line for the failures without a line, once the period is over. To be called from time to time.
     pub fn sum_up(&self, now: Instant) {
         let counted = self.take(now);
         if counted.is_empty() {
@@ -88,7 +88,7 @@ impl Failures {
         tracing::info!(queries, codes, "more queries failed");
     }
 
-    /// What had no line in a while that is over.
+    /// The failures without a line of a period that is over.
     fn take(&self, now: Instant) -> BTreeMap<Code, u64> {
         let mut told = self.0.lock();
         let is_over = |since| now.saturating_duration_since(since) >= WHILE;

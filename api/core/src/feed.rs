@@ -1,5 +1,5 @@
-//! The autoscaler's decisions as they come: the metadata store is followed once for all streams of the
-//! process, and only while there are any.
+//! The autoscaler's decisions, as they are made. The process follows the metadata store once for all streams, and only
+//! while there are streams.
 
 use std::sync::Arc;
 
@@ -24,22 +24,22 @@ pub struct Feed {
     latest: Arc<Latest>,
 }
 
-/// What was told last.
+/// The latest decisions.
 #[derive(Debug, Clone, Default)]
 pub struct News {
-    /// Grows each time that numbers begin again: the store was lost and nobody knew them any more.
+    /// Grows each time that the numbers begin again, because the store was lost and nobody had its content.
     pub turn: u64,
-    /// The decisions that are kept are in it.
+    /// Contains the kept decisions.
     desired: Option<Arc<DesiredState>>,
 }
 
 struct Latest {
     news: watch::Sender<News>,
-    /// The task that follows the store; `None` while nobody listens.
+    /// The task that follows the store; `None` while there are no streams.
     task: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// The greatest number among what is kept; 0 where there is none.
+/// The greatest number of the kept decisions; 0 if there are none.
 pub fn newest(desired: Option<&Arc<DesiredState>>) -> u64 {
     let last = desired.and_then(|desired| desired.decisions.last());
     last.map_or(0, |decision| decision.number)
@@ -48,7 +48,7 @@ pub fn newest(desired: Option<&Arc<DesiredState>>) -> u64 {
 // === impl Feed ===
 
 impl Feed {
-    /// Nothing is followed yet.
+    /// A feed that does not follow the store yet.
     pub fn new(metadata: Arc<dyn MetadataStore>) -> Self {
         Self {
             metadata,
@@ -60,7 +60,7 @@ impl Feed {
         }
     }
 
-    /// A place among the streams.
+    /// Takes a place among the streams.
     pub fn admit(&self) -> Result<OwnedSemaphorePermit, Problem> {
         let place = Arc::clone(&self.places).try_acquire_owned();
         place.map_err(|_| {
@@ -69,7 +69,7 @@ impl Feed {
         })
     }
 
-    /// What is told from now on. Begins with what was told last, which may be nothing.
+    /// A receiver of further decisions. It begins with the latest ones, which may be none.
     pub fn subscribe(&self) -> watch::Receiver<News> {
         let mut task = self.latest.task();
         let receiver = self.latest.news.subscribe();
@@ -97,7 +97,7 @@ impl Latest {
     fn tell(&self, desired: Option<&Arc<DesiredState>>) {
         self.news.send_if_modified(|news| {
             let (before, now) = (newest(news.desired.as_ref()), newest(desired));
-            // What has been forgotten is no news; that numbers begin again shows with the next one.
+            // Forgotten decisions are not reported. If the numbers begin again, the next decision shows it.
             if now == before || now == 0 {
                 return false;
             }
@@ -107,7 +107,7 @@ impl Latest {
         });
     }
 
-    /// Whether nobody listens any more; forgets what was told then.
+    /// Whether there are no more streams; if so, forgets the decisions.
     fn rest(&self) -> bool {
         let mut task = self.task();
         if self.news.receiver_count() > 0 {

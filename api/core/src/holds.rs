@@ -1,4 +1,4 @@
-//! Names that are to stay loaded: each is asked now and then by a query that is made up.
+//! Names that stay loaded: each is asked from time to time by a synthetic query.
 
 use std::collections::HashMap;
 
@@ -18,11 +18,11 @@ pub struct Holds(Mutex<HashMap<String, DropGuard>>);
 // === impl Holds ===
 
 impl Holds {
-    /// Asks for a name, in the place of who asked for it before, until it is released or `end` comes.
+    /// Asks for a name until it is released or `end` is cancelled. It replaces the task that asked for the name before.
     ///
     /// # Errors
     ///
-    /// Too many are held.
+    /// Too many names are held.
     pub fn hold(
         &self,
         name: String,
@@ -47,7 +47,7 @@ impl Holds {
         Ok(())
     }
 
-    /// Lets go of a name.
+    /// Releases a name.
     pub fn release(&self, name: &str) {
         self.0.lock().remove(name);
     }

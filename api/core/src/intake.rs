@@ -1,8 +1,8 @@
-//! Keeping what was given: whoever comes first writes for all who wait.
+//! Writes feedback: one request writes the rows of all that wait.
 //!
-//! A transaction costs a flush of the disk, whatever is in it. So items wait while another transaction is made, and
-//! the next one has all of them: the more come, the more share one. Who writes does so until its own rows are written,
-//! and leaves those that came later to those who gave them.
+//! A transaction costs a flush of the disk, however many rows it has. So rows wait while another transaction is made,
+//! and the next transaction has all of them: the more requests come, the more of them share one. A request writes until
+//! its own rows are written, and leaves later rows to the requests that brought them.
 
 use parking_lot::Mutex;
 use sextant_registry::{Fate, Feedback};
@@ -17,27 +17,27 @@ const MOST_WAITING: usize = 200_000;
 /// Most rows of one transaction.
 const MOST_AT_ONCE: usize = 20_000;
 
-/// Rows on their way into the registry.
+/// Rows that wait to be written into the registry.
 #[derive(Default)]
 pub struct Intake {
     queue: Mutex<Queue>,
-    /// Held by whoever writes.
+    /// Held by the request that writes.
     writing: tokio::sync::Mutex<()>,
 }
 
-/// What waits, in the order of its coming.
+/// The waiting rows, in the order of their arrival.
 #[derive(Default)]
 struct Queue {
     waiting: Vec<QueuedRows>,
-    /// How many have come, and how many of them were taken to be written.
+    /// Number of requests that have queued rows, and of those whose rows were taken to be written.
     came: u64,
     taken: u64,
 }
 
-/// What became of the rows of one request.
+/// Receives the fates of the rows of one request.
 type FateReceiver = oneshot::Receiver<Result<Vec<Fate>, Problem>>;
 
-/// What one request gives.
+/// The rows of one request.
 struct QueuedRows {
     rows: Vec<Feedback>,
     done: oneshot::Sender<Result<Vec<Fate>, Problem>>,
@@ -46,15 +46,15 @@ struct QueuedRows {
 // === impl Intake ===
 
 impl Intake {
-    /// Keeps rows, none of which is of the same row, query and kind as another, and tells what became of each. What was
-    /// told is durable.
+    /// Writes rows and returns the fate of each. No two of them may have the same row, query and kind. When this
+    /// returns, the rows are durable.
     pub async fn keep(&self, state: &ApiState, rows: Vec<Feedback>) -> Result<Vec<Fate>, Problem> {
         if rows.is_empty() {
             return Ok(Vec::new());
         }
         let (number, told) = self.queue(rows)?;
         let writer = state.clone();
-        // To its end, even where this client goes: the rows of others are among them.
+        // It runs to its end even if this client goes: the rows of others are among those that it writes.
         let written = async move {
             let state = &writer;
             let each = |batch| write(state, batch);
@@ -67,7 +67,7 @@ impl Intake {
         })
     }
 
-    /// Queues rows, and returns their number and where will be told what became of them.
+    /// Queues rows, and returns the request's number and the receiver of the fates.
     fn queue(&self, rows: Vec<Feedback>) -> Result<(u64, FateReceiver), Problem> {
         let (done, told) = oneshot::channel();
         let mut queue = self.queue.lock();
@@ -81,7 +81,7 @@ impl Intake {
         Ok((queue.came, told))
     }
 
-    /// Writes what waits, until the rows of a number are written.
+    /// Writes waiting rows until those of request `number` are written.
     async fn write<F: Future<Output = ()>>(
         &self,
         number: u64,
@@ -93,8 +93,8 @@ impl Intake {
         }
     }
 
-    /// What the next transaction has, unless the rows of a number were taken before. Two requests that speak of the same
-    /// row are in two.
+    /// The rows of the next transaction; `None` if those of request `number` were taken already. Two requests about the
+    /// same row go into two transactions.
     fn next(&self, number: u64) -> Option<Vec<QueuedRows>> {
         let mut queue = self.queue.lock();
         if queue.taken >= number {
@@ -132,7 +132,7 @@ async fn write(state: &ApiState, batch: Vec<QueuedRows>) {
             Err(problem) => Err(problem.clone()),
         };
         from += count;
-        // Whoever has gone does not wait for it.
+        // A client that has gone does not wait for the fates.
         drop(done.send(of));
     }
 }
@@ -169,7 +169,7 @@ mod tests {
         let (first, _told) = intake.queue(vec![row(0)]).expect("room");
         let (second, _told) = intake.queue(vec![row(1)]).expect("room");
         let written = Mutex::new(Vec::new());
-        // While each transaction is made, another request comes.
+        // While each transaction is made, another request arrives.
         let each = |batch: Vec<QueuedRows>| {
             let mut written = written.lock();
             written.push(batch.len());

@@ -1,8 +1,8 @@
-//! What all handlers of the front end share: its state, who asks, its metrics, and the way of a query.
+//! What all handlers of the front end share: the state, keys and callers, metrics, and answering a query.
 //!
 //! Entry points: [`ApiState`], [`ApiParts`], [`auth`], [`query`], [`Metrics`].
 //!
-//! **Invariant:** nothing here knows which other routes there are, and how a variant is chosen: queries go to a dispatcher
+//! **Invariant:** this package does not know the other routes, nor how a variant is chosen: queries go to a dispatcher
 //! client, everything else to the stores.
 
 pub mod auth;
@@ -38,7 +38,7 @@ pub use sextant_api_wire::Limits;
 pub use state::ApiState;
 pub use workers::{Arrival, WorkerPart, Workers};
 
-// What modules know by these names lies in the package beneath.
+// Modules of this package use the package below it by these names.
 use sextant_api_wire::{
     body, classification, codec, extract, footprint, json, problem, room, targets, trace,
 };

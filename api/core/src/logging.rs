@@ -1,4 +1,4 @@
-//! What is logged by the process, which clients of Triton read and change while it runs.
+//! The settings of the process's log, which clients of Triton read and change while it runs.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use utoipa::ToSchema;
 
 use crate::{codec::short, problem::Problem};
 
-/// Has the process log from another level on; the error is a sentence.
+/// Changes the level of the process's log; the error is a sentence.
 pub type SetLevel = Arc<dyn Fn(LevelFilter) -> Result<(), String> + Send + Sync>;
 
-/// What is logged by the process, and how that is changed.
+/// The settings of the log, and how to change them.
 pub struct Logging {
     level: Mutex<LevelFilter>,
     set: SetLevel,
@@ -65,7 +65,7 @@ pub struct LogChange {
 // === impl Logging ===
 
 impl Logging {
-    /// What is logged at first, and what changes it.
+    /// The first settings, and the function that changes the level.
     pub fn new(level: LevelFilter, set: SetLevel) -> Self {
         Self {
             level: Mutex::new(level),
@@ -73,12 +73,12 @@ impl Logging {
         }
     }
 
-    /// What is logged now.
+    /// The present settings.
     pub fn told(&self) -> LogBody {
         LogBody::of(*self.level.lock())
     }
 
-    /// Changes what is logged, and tells what is logged then.
+    /// Changes settings, and returns the settings after the change.
     ///
     /// # Errors
     ///

@@ -1,7 +1,6 @@
-//! `/metrics`: what happened, in base units, as Prometheus or OpenMetrics text.
+//! `/metrics`: the metrics of the process, in base units, as Prometheus or OpenMetrics text.
 //!
-//! Labels never carry a name that a client made up: models and variants are labels only once
-//! they have answered.
+//! Labels never have a name that a client made up: models and variants become labels only after they have answered.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -55,25 +54,25 @@ pub struct Metrics {
     gauges: Gauges,
     recents: RecentMinutes,
     variants: RwLock<HashMap<VariantId, Arc<Handles>>>,
-    /// Queries that failed, by whom they asked: only of what there is.
+    /// Queries that failed, by route; only routes that exist.
     failed: RwLock<HashMap<Route, FailureStats>>,
 }
 
 /// Queries that failed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FailureStats {
-    /// How many.
+    /// Number of queries.
     pub queries: u64,
-    /// From their arrival to the refusal, all together.
+    /// Sum of the times from arrival to refusal.
     pub total_ns: u64,
 }
 
-/// What was answered, of one variant or of several together.
+/// The answers of one variant or of several together.
 #[derive(Debug, Default)]
 pub struct AnswerStats {
-    /// All of it.
+    /// Sums over all batches.
     pub totals: Totals,
-    /// By the rows of the batches.
+    /// Sums by the rows of the batches.
     pub sizes: BTreeMap<usize, SizeTotals>,
 }
 
@@ -90,7 +89,7 @@ pub async fn scrape(
     render(&metrics.registry, &headers)
 }
 
-/// All metrics of a registry as a response to a request with such headers.
+/// All metrics of a registry, as a response in the format that the headers accept.
 pub fn render(registry: &Registry, headers: &HeaderMap) -> Result<Response, Problem> {
     let mut text = String::new();
     let encoded = encode_registry(&mut text, registry)
@@ -128,15 +127,15 @@ fn known(method: &Method) -> &'static str {
     at.map_or("other", |at| NAMES[at])
 }
 
-/// OpenMetrics in the older format: families of counters are named as their samples are, and there are neither
-/// units nor an end.
+/// Converts OpenMetrics to the older format: a counter's family has the name of its samples, and there are no units and
+/// no end.
 fn prometheus(open: &str) -> String {
     let mut text = String::with_capacity(open.len());
     let mut help = None;
     for line in open.lines() {
         let mut words = line.splitn(4, ' ');
         match (words.next(), words.next(), words.next(), words.next()) {
-            // The type, which tells the family's name, comes after the help.
+            // The line with the type, which names the family, follows the help.
             (Some("#"), Some("HELP"), Some(_), said) => help = Some(said.unwrap_or_default()),
             (Some("#"), Some("TYPE"), Some(name), Some(kind)) => {
                 let (suffix, kind) = match kind {
@@ -160,7 +159,7 @@ fn prometheus(open: &str) -> String {
 // === impl AnswerStats ===
 
 impl AnswerStats {
-    /// Both together.
+    /// The sum of both.
     pub fn plus(mut self, other: Self) -> Self {
         self.totals = self.totals.plus(other.totals);
         for (rows, of) in other.sizes {
@@ -175,8 +174,8 @@ impl AnswerStats {
 // === impl Metrics ===
 
 impl Metrics {
-    /// A registry for the metrics of all roles of a process; names get the prefix `sextant_`. It says which version
-    /// runs.
+    /// A registry for the metrics of all roles of a process; names get the prefix `sextant_`. It has the version as a
+    /// metric.
     pub fn registry() -> Registry {
         let mut registry = Registry::with_prefix("sextant");
         let build = Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]);
@@ -198,8 +197,8 @@ impl Metrics {
         }
     }
 
-    /// Counts an answer; `elapsed` is from the last byte of the request to the written answer.
-    /// `application` says for which, where that is known.
+    /// Counts an answer; `elapsed` is from the last byte of the request to the written answer. `application` returns
+    /// the application, if known.
     pub(crate) fn query_answered(
         &self,
         answer: &Answer,
@@ -233,8 +232,8 @@ impl Metrics {
         known.get(variant)?.application.clone()
     }
 
-    /// What variants have answered that have answered anything, all of them or those of a route: which, for which
-    /// application, and how much.
+    /// The answers of each variant that has answered anything, all of them or those of a route: the variant, its
+    /// application, and its sums.
     pub fn totals(
         &self,
         of: Option<&Route>,
@@ -257,24 +256,24 @@ impl Metrics {
         totals.collect()
     }
 
-    /// What became of the queries of an application over the last minute, and how many seconds these are.
+    /// Counts of the queries of an application over the last minute, and the seconds that they cover.
     pub fn recent(&self, application: &ApplicationId) -> (Counts, f64) {
         self.recents.look(application)
     }
 
-    /// Queries to a route that failed.
+    /// Failed queries to a route.
     pub fn failed(&self, route: &Route) -> FailureStats {
         self.failed.read().get(route).copied().unwrap_or_default()
     }
 
-    /// Counts a query that was refused or failed after so long.
+    /// Counts a query that was refused or failed after `elapsed`.
     pub(crate) fn query_failed(
         &self,
         route: Option<&Route>,
         application: Option<&ApplicationId>,
         (code, elapsed): (Code, Duration),
     ) {
-        // What a client made up belongs to no application.
+        // A name that a client made up belongs to no application.
         if let Some(route) = route.filter(|_| application.is_some()) {
             let mut failed = self.failed.write();
             let of = failed.entry(route.clone()).or_default();
@@ -313,7 +312,8 @@ impl Metrics {
         self.families.problems.get_or_create(&labels).inc();
     }
 
-    /// Counts items of feedback: the applications of rows that were kept, and how many were there already or refused.
+    /// Counts items of feedback: the applications of the rows that were kept, the number of repeated items, and that of
+    /// refused items.
     pub fn feedback(&self, (kept, repeated, refused): &(Vec<&ApplicationId>, usize, usize)) {
         let mut by_application: BTreeMap<&ApplicationId, u64> = BTreeMap::new();
         for application in kept {
@@ -400,7 +400,7 @@ impl Metrics {
             .map(|application| self.recents.of(application));
         let handles = Arc::new(self.families.handles(answer, (application, recent)));
         if handles.application.is_none() {
-            // It is known the next time.
+            // Not kept: the application may be known the next time.
             return handles;
         }
         let mut known = self.variants.write();

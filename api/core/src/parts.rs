@@ -1,4 +1,4 @@
-//! What a front end is made of.
+//! The parts that a front end is made of.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use sextant_storage::Storage;
 
 use crate::{Limits, Workers, auth, logging::Logging};
 
-/// Whether the process can take requests, or why it cannot: a sentence for people.
+/// Whether the process can accept requests; if not, why: a sentence for people.
 pub type Readiness = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 
 /// The clients and stores that the front end works with.
@@ -25,36 +25,37 @@ pub struct ApiParts {
     pub registry: Registry,
     /// Uploaded files.
     pub objects: Arc<dyn ObjectStore>,
-    /// Who uses what of these, and what is given back.
+    /// Reports what uses the registry and the artefact store, and releases what nothing uses.
     pub storage: Storage,
     /// Instances and workers.
     pub metadata: Arc<dyn MetadataStore>,
-    /// The workers that can be asked what they did.
+    /// The workers that the front end can ask for statistics.
     pub workers: Workers,
-    /// How many times as long as where it was registered a variant is expected to take on a type of
-    /// device on which it has not been measured.
+    /// Expected ratio of a variant's time on a type of device on which it has not been measured to
+    /// its time on the device of its registration.
     pub estimate_factor: f64,
-    /// What requests may cost.
+    /// The limits of requests.
     pub limits: Limits,
-    /// Who may ask.
+    /// The configuration of keys.
     pub auth: auth::Config,
     /// The rate limits and quotas of keys, shared by all front ends.
     pub rates: Arc<dyn RateStore>,
     /// Metrics of the other roles of the process, see [`crate::Metrics::registry`].
     pub metrics: prometheus_client::registry::Registry,
-    /// What `/health/ready` asks, besides whether the process is shutting down.
+    /// The check of `/health/ready`, in addition to whether the process is shutting down.
     pub readiness: Readiness,
-    /// Origins whose pages may ask with a script, as the configuration names them.
+    /// Origins whose scripts may send requests, as the configuration names them.
     pub origins: Vec<HeaderValue>,
     /// Whether clients of this machine may register shared memory for their tensors.
     pub shared_memory: bool,
-    /// Whether tensors over gRPC are answered in bytes, however they were asked.
+    /// Whether gRPC answers always carry tensors in `raw_output_contents`.
     pub raw_answers: bool,
-    /// What is logged and how that is changed; `None` where it is not for this front end to say.
+    /// The log settings and how to change them; `None` if this front end does not decide on the
+    /// log.
     pub logging: Option<Logging>,
-    /// Tells webhooks of models that should be trained again; `None` tells nobody.
+    /// Notifies webhooks of models that should be trained again; `None` notifies nobody.
     pub notifier: Option<Arc<dyn Notify>>,
-    /// Calls functions of Python files, for pipelines.
+    /// Calls functions of Python files for pipelines.
     pub python: Arc<dyn Interpreter>,
     /// Scores pipelines on their validation sets.
     pub examiner: ExaminerClient,

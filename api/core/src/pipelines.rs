@@ -1,4 +1,5 @@
-//! Pipelines as a front end keeps them: read, checked, measured and told as variants.
+//! The pipelines of a front end: reading, checking and measuring them, and announcing them as
+//! variants.
 
 use sextant_pipeline::Invalid;
 use sextant_types::Code;
@@ -14,7 +15,7 @@ pub mod whole;
 
 pub use over::over;
 
-/// What is said of a definition that cannot be a pipeline.
+/// The problem of a definition that cannot be a pipeline.
 pub fn refused(invalid: &Invalid) -> Problem {
     Problem::new(Code::InvalidPipeline, invalid.to_string()).field(invalid.key)
 }

@@ -1,9 +1,8 @@
-//! The places of queries that are being answered, and how many of them one application may have.
+//! The places of queries in flight, and how many of them one application may have.
 //!
-//! An application whose queries pile up must not take the places of all others. Each may have four
-//! times as many as are free (the dynamic thresholds of Choudhury and Hahne, IEEE/ACM ToN 1998): one
-//! alone gets four fifths of all, two that both pile up four ninths each, and whoever comes then still
-//! finds places free.
+//! An application whose queries pile up must not take the places of all others. Each application may have four times as
+//! many places as are free (the dynamic thresholds of Choudhury and Hahne, IEEE/ACM ToN 1998). A single application
+//! gets four fifths of all places; if two pile up, each gets four ninths, and a third one still finds free places.
 
 use std::collections::HashMap;
 
@@ -13,11 +12,10 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::problem::Problem;
 
-/// How many times as many places as are free one application may have.
+/// Ratio of the places that one application may have to the free places.
 const TIMES_FREE: usize = 4;
 
-/// Places that an application may have in any case: where there are only a few, they are for whoever
-/// comes first.
+/// Places that an application may always have: if there are only a few places, the first to come gets them.
 const ANYWAY: usize = 2;
 
 /// All places.
@@ -25,7 +23,7 @@ const ANYWAY: usize = 2;
 pub struct Places {
     most: usize,
     free: Semaphore,
-    /// By application; `None` for queries of which that is not known.
+    /// Places by application; `None` for queries whose application is not known.
     taken: Mutex<HashMap<Option<ApplicationId>, usize>>,
 }
 
@@ -39,7 +37,7 @@ pub struct Share<'a> {
 // === impl Places ===
 
 impl Places {
-    /// None is taken.
+    /// `most` free places.
     pub fn new(most: usize) -> Self {
         Self {
             most,
@@ -62,7 +60,7 @@ impl Places {
             .collect()
     }
 
-    /// Takes a place before it is known whom the query is for.
+    /// Takes a place before the query's application is known.
     pub fn take(&self) -> Result<SemaphorePermit<'_>, Problem> {
         self.free.try_acquire().map_err(|_| {
             let most = self.most;
@@ -70,7 +68,7 @@ impl Places {
         })
     }
 
-    /// Counts a place that was taken for an application, and refuses it where others need the rest.
+    /// Counts a taken place for an application; refuses if the other applications need the rest.
     pub fn count(&self, application: Option<ApplicationId>) -> Result<Share<'_>, Problem> {
         let free = self.free.available_permits();
         let mut taken = self.lock();

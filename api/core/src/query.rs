@@ -1,7 +1,7 @@
 //! `/v1/queries`: one query, answered in time.
 //!
-//! This is the hot path: no lock is held across an await, nothing is logged, the body is read
-//! without a tree and the answer is written into one vector.
+//! This is the hot path: no lock is held across an await, nothing is logged, the body is read without a tree, and the
+//! answer is written into one vector.
 
 use std::{borrow::Cow, num::NonZero, time::Instant};
 
@@ -37,7 +37,7 @@ pub mod split;
 
 use explained::ExplanationContext;
 
-/// From so many bytes on it is looked up what a query's inputs are for, before they are read.
+/// Size from which the signature is looked up before a query's inputs are read, bytes.
 const LARGE_BYTES: usize = 64 << 10;
 
 /// What to do when nothing meets the targets.
@@ -164,15 +164,15 @@ async fn create_inner(
     })
 }
 
-/// An answer as it is sent.
+/// An encoded answer.
 struct EncodedAnswer {
     out: Vec<u8>,
-    /// Where its JSON ends.
+    /// Length of its JSON.
     json_bytes: usize,
     taken: Reservation,
 }
 
-/// Sends a query that was read on its way, counts its answer and writes it as JSON.
+/// Sends a query that has been read, counts its answer and writes it as JSON.
 async fn answer(
     state: &ApiState,
     caller: &Caller,
@@ -235,7 +235,7 @@ async fn answer(
     })
 }
 
-/// Answers a query that came in no form of its own.
+/// Answers a query from a request without a query body.
 pub async fn answer_plain(
     state: &ApiState,
     caller: &Caller,
@@ -253,7 +253,7 @@ pub async fn answer_plain(
     Ok(json_response(written.taken.keep(written.out)))
 }
 
-/// Appends what stands behind the JSON of an answer.
+/// Appends the tensors after the JSON of an answer.
 fn append_tensors(out: &mut Vec<u8>, answer: &Answer) {
     let sizes = answer.outputs.iter().map(|it| binary::size(&it.tensor));
     out.reserve_exact(sizes.sum());
@@ -262,7 +262,7 @@ fn append_tensors(out: &mut Vec<u8>, answer: &Answer) {
     }
 }
 
-/// A query and what is asked of its answer's form.
+/// A query and the requested form of its answer.
 struct ParsedQuery {
     query: Query,
     id: Option<String>,
@@ -271,8 +271,8 @@ struct ParsedQuery {
     footprint: Footprint<'static>,
 }
 
-/// Reads a query. What is wrong with one may tell of the presets, the metric and the inputs of what it names: a caller who
-/// may not ask that is told so and nothing else.
+/// Reads a query. An error may reveal the presets, the metric and the inputs of the query's target, so a caller that
+/// may not ask the target gets only that refusal.
 async fn read_for(
     state: &ApiState,
     caller: &Caller,
@@ -290,8 +290,8 @@ async fn read_for(
     Err(problem)
 }
 
-/// Reads a query and the text of its id, from its JSON and the elements of tensors behind it; `named` is what it names, as
-/// soon as that is known.
+/// Reads a query from its JSON and from the elements of tensors after it. `named` is set to the query's target as soon
+/// as that is known.
 fn read(
     state: &ApiState,
     (head, tail): (Bytes, Bytes),
@@ -312,7 +312,7 @@ fn read(
     let targets = state.targets_with(&route, preset, body.targets)?;
     let is_large = head.len() + tail.len() >= LARGE_BYTES;
     let signature = is_large.then(|| state.dispatcher().signature(&route));
-    // What is not known is refused where the query is placed.
+    // The dispatcher refuses an unknown target later.
     let signature = signature.and_then(Result::ok).map(Cow::Owned);
     let mut footprint = Footprint::new(state.room(), signature);
     let reader = &mut footprint.reader();
@@ -337,7 +337,7 @@ fn read(
 /// Longest key that decides which version answers, bytes.
 const MOST_STICKY_BYTES: usize = 256;
 
-/// The number of a key of the client's by which queries keep their version.
+/// The number of a client's key; queries with the same key keep their version.
 pub fn sticky(key: Option<&str>) -> Result<Option<u64>, Problem> {
     match key {
         Some(key) if key.len() > MOST_STICKY_BYTES => {
@@ -348,7 +348,7 @@ pub fn sticky(key: Option<&str>) -> Result<Option<u64>, Problem> {
     }
 }
 
-/// Puts the most likely classes into an answer.
+/// Writes the most likely classes into an answer.
 async fn classify(
     state: &ApiState,
     (route, answer): (&Route, &Answer),
@@ -370,7 +370,7 @@ async fn classify(
     Ok(())
 }
 
-/// Whom a request addresses: exactly one name must be given.
+/// The target of a request, which must have exactly one name.
 pub fn route(
     application: Option<&Text<'_>>,
     model: Option<&Text<'_>>,
@@ -442,7 +442,7 @@ fn answer_json(
     if let Some(explanation) = &answer.explanation {
         out.extend_from_slice(b",\"explanation\":");
         let body = schema::ExplanationBody::from(explanation);
-        // Strings and numbers: writing them into a vector cannot fail.
+        // The body has strings and numbers: writing them into a vector cannot fail.
         out.append(&mut serde_json::to_vec(&body).unwrap_or_default());
     }
     out.push(b'}');

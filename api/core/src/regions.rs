@@ -1,9 +1,9 @@
-//! Shared memory of the machine: regions that a client has registered, from which inputs are read and into which
-//! outputs are written.
+//! Shared memory of the machine: regions that a client has registered. Inputs are read from them and outputs are
+//! written into them.
 //!
 //! A region is a part of a plain file directly in `/dev/shm`. It is read and written as a file and never mapped: a
-//! client that cuts its file short gets a refusal, where a mapping would end the process. Regions are those of the
-//! key that registered them, so that no client reads or writes by the name of another's.
+//! client that truncates its file gets a refusal, where a mapping would end the process. A region belongs to the key
+//! that registered it, so that no client reads or writes another client's region by its name.
 
 use std::{
     collections::BTreeMap,
@@ -37,16 +37,16 @@ const MOST: usize = 4096;
 /// Longest name of a region, bytes.
 const LONGEST_NAME: usize = 256;
 
-/// Regions by who registered them and name.
+/// Regions by key and name.
 pub struct Regions {
-    /// `None`: shared memory is not used here.
+    /// `None`: this front end uses no shared memory.
     folder: Option<PathBuf>,
     known: RwLock<BTreeMap<(String, String), Arc<Region>>>,
 }
 
 /// A region as it was registered.
 pub struct Region {
-    /// The name of the shared memory, as the client's system knows it.
+    /// The name of the shared memory in the client's system.
     pub key: String,
     /// Where it begins in the file, bytes.
     pub offset: u64,
@@ -55,7 +55,7 @@ pub struct Region {
     file: File,
 }
 
-/// What is to be registered.
+/// The request to register a region.
 pub struct Registration {
     /// The region's name.
     pub name: String,
@@ -70,7 +70,7 @@ pub struct Registration {
 // === impl Regions ===
 
 impl Regions {
-    /// None yet; with `allowed` some may be registered.
+    /// No regions; they can be registered if `allowed` is set.
     pub fn new(allowed: bool) -> Self {
         Self {
             folder: allowed.then(|| PathBuf::from(FOLDER)),
@@ -134,7 +134,7 @@ impl Regions {
         Ok(())
     }
 
-    /// Forgets a region of the caller's, or all of them. One that is not there is no fault.
+    /// Forgets a region of the caller, or all of its regions. A region that does not exist is no error.
     pub fn unregister(&self, caller: &Caller, name: Option<&str>) -> Result<(), Problem> {
         self.folder()?;
         let mut known = self.known.write();
@@ -143,7 +143,7 @@ impl Regions {
         Ok(())
     }
 
-    /// A region of the caller's, or all of them, by name.
+    /// A region of the caller, or all of its regions, by name.
     pub fn list(
         &self,
         caller: &Caller,
@@ -181,7 +181,7 @@ impl Regions {
             );
             return Err(refuse(detail, "outputs"));
         }
-        // Whoever cut the file short would have it grow again.
+        // A write beyond the end of a truncated file would make it grow again.
         let length = region.file.metadata().map(|file| file.len());
         let length = length.map_err(|error| unusable(&part.region, &error))?;
         if at.saturating_add(bytes.len() as u64) > length {
@@ -197,7 +197,7 @@ impl Regions {
         self.part(caller, part).map(drop)
     }
 
-    /// A region, where a part of it begins in the file, and the part's length.
+    /// A region, the offset in the file of a part of it, and the part's length.
     fn part(&self, caller: &Caller, part: &Part) -> Result<(Arc<Region>, u64, usize), Problem> {
         self.folder()?;
         let region = self.find(caller, &part.region)?;
@@ -248,7 +248,7 @@ fn open(folder: &Path, key: &str) -> Result<File, Problem> {
         );
         return Err(refuse(detail, "key"));
     }
-    // No link leads elsewhere, and a pipe holds nobody up.
+    // Refuse to follow a link; do not block on a pipe.
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let file = OpenOptions::new()
         .read(true)

@@ -4,7 +4,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{ApiState, embeddings, metrics, query};
 
-/// All of them.
+/// The routes of queries and of metrics.
 pub fn routes() -> OpenApiRouter<ApiState> {
     OpenApiRouter::new()
         .routes(routes!(query::create))

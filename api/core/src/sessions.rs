@@ -1,5 +1,5 @@
-//! Who has signed in. A browser keeps a random number in a cookie that scripts cannot read and other sites cannot send;
-//! the key stays with whoever typed it, and what is kept here is its caller, in memory alone.
+//! The sessions of browsers. A browser keeps a random number in a cookie that scripts cannot read and other sites
+//! cannot send. The key is not kept: a session has its caller, in memory alone.
 
 use std::{
     collections::HashMap,
@@ -15,11 +15,11 @@ use crate::{auth::Caller, problem::Problem};
 
 /// The cookie's name.
 const COOKIE: &str = "sextant-session";
-/// For so long a session lasts.
+/// How long a session lasts.
 const LASTS: Duration = Duration::from_secs(8 * 60 * 60);
-/// Most sessions at once; the oldest goes first.
+/// Most sessions at once; the oldest is ended first.
 const MOST: usize = 4096;
-/// Most sessions of one key at once, so that none signs the others out; its own oldest goes first.
+/// Most sessions of one key at once, so that no key ends the sessions of others; its own oldest is ended first.
 const MOST_OF_ONE: usize = 64;
 /// Random bytes of a session's number.
 const RANDOM_BYTES: usize = 32;
@@ -40,7 +40,7 @@ struct Session {
 // === impl Sessions ===
 
 impl Sessions {
-    /// Begins one: the header that tells the browser.
+    /// Begins a session, and returns the header that tells the browser.
     pub fn begin(&self, caller: Caller, is_encrypted: bool) -> Result<HeaderValue, Problem> {
         let mut random = [0; RANDOM_BYTES];
         getrandom::fill(&mut random).map_err(|error| Problem::internal("a session", &error))?;
@@ -55,7 +55,7 @@ impl Sessions {
         cookie(&number, LASTS, is_encrypted)
     }
 
-    /// Who has begun the session that a request is a part of.
+    /// The caller that has begun the request's session.
     pub fn find(&self, headers: &HeaderMap) -> Option<Caller> {
         let number = number(headers)?;
         let sessions = self.0.lock();
@@ -63,7 +63,7 @@ impl Sessions {
         (session.begun.elapsed() < LASTS).then(|| session.caller.clone())
     }
 
-    /// Ends the session of a request: the header that tells the browser.
+    /// Ends the session of a request, and returns the header that tells the browser.
     pub fn end(&self, headers: &HeaderMap, is_encrypted: bool) -> Result<HeaderValue, Problem> {
         if let Some(number) = number(headers) {
             self.0.lock().remove(&hash(number));
@@ -72,7 +72,7 @@ impl Sessions {
     }
 }
 
-/// Ends the oldest of these sessions where there are as many as there may be.
+/// Ends the oldest of these sessions if their number has reached its limit.
 fn make_room(
     sessions: &mut HashMap<[u8; 32], Session>,
     most: usize,
@@ -92,7 +92,7 @@ fn hash(number: &str) -> [u8; 32] {
     Sha256::digest(number).into()
 }
 
-/// The number of the session that a request is a part of.
+/// The number of the request's session.
 fn number(headers: &HeaderMap) -> Option<&str> {
     let cookies = headers.get_all(header::COOKIE).iter();
     let cookies = cookies.filter_map(|value| value.to_str().ok());

@@ -1,4 +1,4 @@
-//! What applications cost now: by how much the dispatcher's sums have grown over the last minute.
+//! The present costs of applications: the growth of the dispatcher's sums over the last minute.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -13,11 +13,11 @@ use tokio::time::sleep;
 
 use crate::ApiState;
 
-/// How often the sums are looked at.
+/// How often the sums are read.
 const EVERY: Duration = Duration::from_secs(5);
-/// For so long they are remembered, milliseconds.
+/// How long they are remembered, milliseconds.
 const KEPT_MS: u64 = 60_000;
-/// A rate is told from so long a time on, milliseconds.
+/// Shortest time over which a rate is reported, milliseconds.
 const LEAST_MS: u64 = 4_000;
 const HOUR_MS: f64 = 3_600_000.0;
 
@@ -25,17 +25,17 @@ const HOUR_MS: f64 = 3_600_000.0;
 #[derive(Default)]
 pub struct Spending(Mutex<VecDeque<Sums>>);
 
-/// What applications have cost until a moment.
+/// The costs of applications until a moment.
 struct Sums {
     since_ms: u64,
     until_ms: u64,
     usd: BTreeMap<ApplicationId, f64>,
 }
 
-/// Looks at the sums now and then.
+/// Reads the sums from time to time.
 pub async fn follow(state: &ApiState) -> Infallible {
     loop {
-        // Without the store there is no news, which others log.
+        // If the store does not answer, others log it.
         if let Ok(snapshot) = state.metadata().snapshot().await
             && let Some(demand) = &snapshot.demand
         {
@@ -48,7 +48,7 @@ pub async fn follow(state: &ApiState) -> Infallible {
 // === impl Spending ===
 
 impl Spending {
-    /// What an application costs now, US dollars an hour; `None` before that was counted long enough.
+    /// The present costs of an application, US dollars an hour; `None` until they have been counted long enough.
     pub fn per_hour_usd(&self, application: &ApplicationId) -> Option<f64> {
         let sums = self.0.lock();
         let (first, last) = (sums.front()?, sums.back()?);
@@ -64,7 +64,7 @@ impl Spending {
         if last.is_some_and(|last| last.until_ms == costs.until_ms) {
             return;
         }
-        // Another dispatcher leads, which counts from nothing.
+        // Another dispatcher leads, and counts from zero.
         if last.is_some_and(|last| last.since_ms != costs.since_ms) {
             sums.clear();
         }

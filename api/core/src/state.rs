@@ -1,4 +1,4 @@
-//! What handlers share.
+//! The state that handlers share.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -41,7 +41,8 @@ use crate::{
     tokens::Tokens,
 };
 
-/// What a byte of a document becomes at most: the shortest element of a list is two, and 64 where it is a tree's node.
+/// Most bytes of memory that a byte of a document takes: the shortest element of a list has two bytes, and takes 64 as
+/// a node of a tree.
 const DOCUMENT_TIMES: usize = 32;
 
 /// Shared by all handlers; cheap to clone.
@@ -73,12 +74,12 @@ struct Shared {
 }
 
 impl ApiState {
-    /// Origins whose pages may ask with a script.
+    /// Origins whose scripts may send requests.
     pub fn origins(&self) -> &[HeaderValue] {
         &self.0.parts.origins
     }
 
-    /// Wraps the parts.
+    /// The state made of `parts`.
     pub fn new(mut parts: ApiParts) -> Self {
         let places = Places::new(parts.limits.max_concurrent_queries);
         let limits = &parts.limits;
@@ -130,12 +131,12 @@ impl ApiState {
         self.0.draining.is_cancelled()
     }
 
-    /// Cancelled when the service stops.
+    /// A token that is cancelled when the service stops.
     pub fn draining(&self) -> CancellationToken {
         self.0.draining.clone()
     }
 
-    /// Whether requests are taken; the refusal says why not.
+    /// Checks whether requests are accepted; the refusal says why not.
     pub fn check_ready(&self) -> Result<(), Problem> {
         if self.is_draining() {
             let detail = "the service is shutting down";
@@ -152,7 +153,7 @@ impl ApiState {
         }
     }
 
-    /// How requests are let in.
+    /// The configuration of keys.
     pub fn auth(&self) -> &auth::Config {
         &self.0.parts.auth
     }
@@ -162,52 +163,52 @@ impl ApiState {
         &self.0.keyring
     }
 
-    /// Who answers queries, those to pipelines too.
+    /// The dispatcher that answers queries, also those to pipelines.
     pub fn dispatcher(&self) -> &DispatcherClient {
         &self.0.parts.dispatcher
     }
 
-    /// The applications that several steps answer.
+    /// The pipelines.
     pub fn pipelines(&self) -> &Pipelines {
         &self.0.pipelines
     }
 
-    /// Who answers offline jobs of these.
+    /// Answers the offline jobs of pipelines.
     pub fn offline(&self) -> Arc<dyn Offline> {
         Arc::clone(&self.0.pipelines) as _
     }
 
-    /// Whether a route names one of these.
+    /// Whether a route names a pipeline.
     pub(crate) fn is_pipeline(&self, route: &Route) -> bool {
         matches!(route, Route::Application(id) if self.pipelines().get(id).is_some())
     }
 
-    /// Who scores pipelines.
+    /// The client that scores pipelines.
     pub fn examiner(&self) -> &ExaminerClient {
         &self.0.parts.examiner
     }
 
-    /// Who deletes models.
+    /// The client that deletes models.
     pub fn publisher(&self) -> &PublisherClient {
         &self.0.parts.publisher
     }
 
-    /// What requests may cost.
+    /// The limits of requests.
     pub fn limits(&self) -> &Limits {
         &self.0.parts.limits
     }
 
-    /// What is being changed.
+    /// The running changes.
     pub fn changes(&self) -> &Changes {
         &self.0.changes
     }
 
-    /// What the outputs of models are called whose greatest elements are their answers.
+    /// The classes of models' scored outputs.
     pub fn classes(&self) -> &Classes {
         &self.0.classes
     }
 
-    /// What applications cost now.
+    /// The present costs of applications.
     pub fn spending(&self) -> &Spending {
         &self.0.spending
     }
@@ -217,32 +218,32 @@ impl ApiState {
         &self.0.tokens
     }
 
-    /// Keeps what is said of answers.
+    /// Writes feedback.
     pub fn intake(&self) -> &Intake {
         &self.0.intake
     }
 
-    /// Tells webhooks.
+    /// Notifies webhooks.
     pub fn notifier(&self) -> Option<&dyn Notify> {
         self.0.parts.notifier.as_deref()
     }
 
-    /// What queries need to know about applications.
+    /// The directory of applications and models for queries.
     pub fn directory(&self) -> &Directory {
         &self.0.directory
     }
 
-    /// Who looks at the pages.
+    /// The sessions of the pages.
     pub fn sessions(&self) -> &Sessions {
         &self.0.sessions
     }
 
-    /// Why queries were answered as they were: of those that asked, and of slow and refused ones.
+    /// Explanations of queries: of those that asked for one, and of some slow and refused ones.
     pub fn explanations(&self) -> &Explanations {
         &self.0.explanations
     }
 
-    /// Queries in flight, by application; `None` for those of which that is not known.
+    /// Queries in flight, by application; `None` for those whose application is not known.
     pub(crate) fn in_flight_of(&self) -> BTreeMap<Option<ApplicationId>, usize> {
         let idle = self.0.directory.applications().into_iter();
         let idle = idle.map(|id| (Some(id), 0));
@@ -260,7 +261,7 @@ impl ApiState {
         body::collect(body, limit).await
     }
 
-    /// The same of a document that is no query: what its tree becomes is counted as well.
+    /// The same for a document that is not a query: the memory of its tree is counted as well.
     pub async fn collect_document(&self, body: Body) -> Result<ReservedBody, Problem> {
         let mut held = self.collect(body).await?;
         let bytes = held.bytes().len();
@@ -268,27 +269,27 @@ impl ApiState {
         Ok(held)
     }
 
-    /// Where the bytes of requests are counted, and those of what is made of them.
+    /// The room in which the bytes of requests are counted, and those of what is made of them.
     pub fn room(&self) -> &Room {
         &self.0.room
     }
 
-    /// Whether tensors over gRPC are answered in bytes, however they were asked.
+    /// Whether gRPC answers always carry tensors in `raw_output_contents`.
     pub fn answers_raw(&self) -> bool {
         self.0.parts.raw_answers
     }
 
-    /// Shared memory of the machine.
+    /// The registered regions of shared memory.
     pub fn regions(&self) -> &Regions {
         &self.0.regions
     }
 
-    /// What is to stay loaded.
+    /// The names that stay loaded.
     pub fn holds(&self) -> &Holds {
         &self.0.holds
     }
 
-    /// What is logged.
+    /// The settings of the log.
     pub fn logging(&self) -> Result<&Logging, Problem> {
         self.0.parts.logging.as_ref().ok_or_else(|| {
             let detail = "what is logged is not for this front end to say";
@@ -316,7 +317,7 @@ impl ApiState {
         &self.0.parts.objects
     }
 
-    /// Who uses what of these, and what is given back.
+    /// Reports what uses the registry and the artefact store, and releases what nothing uses.
     pub fn storage(&self) -> &Storage {
         &self.0.parts.storage
     }
@@ -326,17 +327,17 @@ impl ApiState {
         self.0.parts.metadata.as_ref()
     }
 
-    /// The decisions of the autoscaler as they come.
+    /// The decisions of the autoscaler, as they are made.
     pub fn decisions(&self) -> &Feed {
         &self.0.decisions
     }
 
-    /// How accuracy is measured for an application; `None` where it is not known.
+    /// The metric of an application; `None` if the application is not known.
     pub fn metric(&self, application: &ApplicationId) -> Option<Metric> {
         self.0.directory.metric(application)
     }
 
-    /// Whether the key that a caller came with is still valid.
+    /// Whether the key of a caller is still valid.
     pub fn still_knows(&self, caller: &Caller) -> bool {
         match caller {
             Caller::Anyone | Caller::Administrator => true,
@@ -355,7 +356,7 @@ impl ApiState {
         found.ok_or_else(|| Self::no_worker(name))
     }
 
-    /// Refuses what is asked of a worker that is not there.
+    /// The refusal of a request for a worker that does not exist.
     pub fn no_worker(name: &WorkerId) -> Problem {
         let detail = format!("there is no worker `{name}`");
         Problem::new(Code::WorkerNotFound, detail)
@@ -366,8 +367,8 @@ impl ApiState {
         self.0.places.taken()
     }
 
-    /// Reads again what requests need to know about applications and keys. Whoever serves does so
-    /// at its start and now and then, for what other processes changed.
+    /// Reads the directory and the keys again. A serving process calls it at its start and from time to time, because
+    /// other processes make changes.
     pub async fn refresh(&self) -> Result<(), sextant_registry::Error> {
         self.refresh_keys().await?;
         let _reading = self.0.reading.lock().await;
@@ -377,7 +378,7 @@ impl ApiState {
         pipelines::load::refresh(self).await
     }
 
-    /// Reads a pipeline again, after a change of it, and what others have changed.
+    /// Reads a pipeline again after a change, and everything else that has changed.
     pub async fn refresh_pipeline(
         &self,
         id: &ApplicationId,
@@ -387,7 +388,7 @@ impl ApiState {
         pipelines::load::refresh(self).await
     }
 
-    /// Reads one application again, after a change of it.
+    /// Reads one application again after a change.
     pub async fn refresh_application(
         &self,
         id: &ApplicationId,
@@ -401,7 +402,7 @@ impl ApiState {
         self.tokens().follow(self).await
     }
 
-    /// Reads one model again, after a change of it.
+    /// Reads one model again after a change.
     pub async fn refresh_model(&self, id: &ModelId) -> Result<(), sextant_registry::Error> {
         let _reading = self.0.reading.lock().await;
         let directory = &self.0.directory;
@@ -411,7 +412,7 @@ impl ApiState {
         Ok(())
     }
 
-    /// Reads the keys again where they have changed.
+    /// Reads the keys again if they have changed.
     pub async fn refresh_keys(&self) -> Result<(), sextant_registry::Error> {
         match self.auth().mode {
             auth::Mode::Off => Ok(()),
@@ -419,14 +420,13 @@ impl ApiState {
         }
     }
 
-    /// The application that a route belongs to. The registry is asked only where the directory
-    /// does not know it.
+    /// The application that a route belongs to. The registry is asked only if the directory does not know it.
     pub async fn owner(&self, route: &Route) -> Result<ApplicationId, Problem> {
         Ok(self.0.directory.owner(route, self.registry()).await?)
     }
 
-    /// Counts what became of a query to `route`, which is `None` where it could not be read; the time
-    /// is from the last byte of the request to the written answer.
+    /// Counts the outcome of a query to `route`, which is `None` if the query could not be read. The time is from the
+    /// last byte of the request to the written answer.
     pub fn count_query(
         &self,
         route: Option<&Route>,
@@ -436,7 +436,7 @@ impl ApiState {
         let metrics = self.metrics();
         match ended {
             Ok((answer, elapsed)) => metrics.query_answered(answer, elapsed, || match route {
-                // It has answered, so there is one of that name.
+                // The application has answered, so it exists.
                 Some(Route::Application(id)) => Some(id.clone()),
                 _ => directory.found(&Route::Model(answer.model.clone())),
             }),
@@ -450,12 +450,12 @@ impl ApiState {
         }
     }
 
-    /// Tells of failed queries that had no line in the log. To be called now and then.
+    /// Logs the number of failed queries that had no line in the log. To be called from time to time.
     pub fn sum_up_failures(&self) {
         self.0.failures.sum_up(Instant::now());
     }
 
-    /// The application that a route belongs to, as far as that is known without asking.
+    /// The application that a route belongs to, as far as it is known without asking the registry.
     pub(crate) fn application_of(&self, route: &Route) -> Option<ApplicationId> {
         match route {
             Route::Variant(id) => self.metrics().application_of(id),
@@ -463,8 +463,8 @@ impl ApiState {
         }
     }
 
-    /// What is said where the dispatcher finds nothing under `route` although it is registered: it has not been
-    /// told of it, or has lost what it knew, and is told again.
+    /// The problem if the dispatcher knows nothing under `route` although it is registered: the dispatcher has not been
+    /// told of it, or has lost it and will be told again.
     pub fn unannounced(&self, route: &Route) -> Option<Problem> {
         let is_registered = self.0.directory.is_registered(route);
         is_registered.then(|| {
@@ -474,7 +474,7 @@ impl ApiState {
         })
     }
 
-    /// Why a query to `route` was not answered, as its caller is told.
+    /// The problem that the caller of a query to `route` gets.
     pub(crate) fn unanswered(&self, caller: &Caller, route: &Route, problem: Problem) -> Problem {
         let unannounced = is_missing(&problem).then(|| self.unannounced(route));
         unannounced
@@ -482,9 +482,9 @@ impl ApiState {
             .unwrap_or_else(|| self.with_suggestion(caller, route, problem))
     }
 
-    /// A problem, and where nothing is called as the route says, what may have been meant. Only to who may see it.
+    /// A problem; if nothing has the route's name, with the name that may have been meant, for callers who may see it.
     pub fn with_suggestion(&self, caller: &Caller, route: &Route, problem: Problem) -> Problem {
-        // A key that is bound to one application is told of no others.
+        // A key that is bound to one application learns of no others.
         if !is_missing(&problem) || caller.application().is_some() {
             return problem;
         }
@@ -507,7 +507,7 @@ impl ApiState {
         caller.check(&self.owner(route).await?)
     }
 
-    /// The targets of a query, filled from a preset of the application, then from its defaults.
+    /// The targets of a query, completed from a preset of the application, then from its defaults.
     pub fn targets_with(
         &self,
         route: &Route,
@@ -518,7 +518,7 @@ impl ApiState {
     }
 }
 
-/// Whether nothing is called as a route says.
+/// Whether a problem says that nothing has the route's name.
 fn is_missing(problem: &Problem) -> bool {
     matches!(
         problem.code(),

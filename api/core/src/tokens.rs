@@ -1,9 +1,9 @@
-//! Making and reading the tokens of answers. The keys are in the registry: all front ends have the same.
+//! Makes and reads the tokens of answers. The keys are in the registry, so all front ends have the same keys.
 //!
-//! Signing asks no store: keys, and which outputs are scored, are read beforehand, and again now and then.
+//! Signing reads no store: the keys, and which outputs are scored, are read beforehand, and again from time to time.
 //!
-//! A key signs for 30 days. Its successor is written ten minutes before it signs, so that every front end has read it by
-//! then, and a key is removed when no token of it is taken any more.
+//! A key signs for 30 days. Its successor is written ten minutes before it begins to sign, so that every front end has
+//! read it by then. A key is removed when no token that it signed is accepted any more.
 
 use std::{
     collections::HashMap,
@@ -25,19 +25,20 @@ use sextant_types::{Code, Metric, ModelId, NamedTensor, Route, time::unix_ms};
 
 use crate::{ApiState, problem::Problem};
 
-/// For so long a key signs, ms.
+/// How long a key signs, ms.
 const SIGNS_MS: u64 = 30 * 24 * 3600 * 1000;
 
-/// So long before it signs a key is written, ms.
+/// How long a key is written before it signs, ms.
 const AHEAD_MS: u64 = 10 * 60 * 1000;
 
-/// By so much clocks of front ends may differ, ms.
+/// Most that the clocks of front ends may differ, ms.
 const APART_MS: u64 = 3600 * 1000;
 
-/// How often the keys are read because a token has one that is not known: anybody can make one up.
+/// Shortest time between two readings of the keys because of a token with an unknown key: anybody can send such a
+/// token.
 const RENEW_EVERY: Duration = Duration::from_secs(1);
 
-/// For so long what was read of a model is believed: another process may replace it.
+/// How long the scored output of a model is remembered: another process may replace the model.
 const BELIEVED: Duration = Duration::from_secs(60);
 
 /// The keys, and a number for each query.
@@ -48,32 +49,32 @@ pub struct Tokens {
     renewed: Mutex<Option<Instant>>,
 }
 
-/// When it was read which output of a model is scored, and which that is.
+/// The scored output of each model, and when it was read.
 type Outputs = HashMap<ModelId, (Instant, Option<Arc<str>>)>;
 
 #[derive(Default)]
 struct KeySet {
     keys: Keys,
-    /// Numbers, and from when on they sign; the oldest first.
+    /// The numbers of the keys, and when each begins to sign, ms since the Unix epoch; the oldest first.
     from: Vec<(u32, u64)>,
 }
 
 // === impl Tokens ===
 
 impl Tokens {
-    /// What a token says, if a front end of this service made it.
+    /// The content of a token that a front end of this service has made.
     pub fn read(&self, text: &str) -> Result<Token, Forgery> {
         self.known.load().keys.read(text)
     }
 
-    /// The number of a query in the token of its answer; `None` where nobody takes feedback.
+    /// The number of a query in the token of its answer; `None` if no application accepts feedback.
     pub fn serial(&self, state: &ApiState) -> Option<u64> {
         let is_taken = state.directory().anybody_takes_feedback();
         is_taken.then(|| self.serial.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// The token of an answer to the query of that number; `None` where its application takes no feedback, or no key was
-    /// read yet.
+    /// The token of an answer to the query with number `serial`; `None` if its application accepts no feedback, or no
+    /// key has been read yet.
     pub fn of(
         &self,
         state: &ApiState,
@@ -98,7 +99,8 @@ impl Tokens {
         self.sign((&served, serial), &predicted(metric, output, answer.rows))
     }
 
-    /// Reads keys, and which outputs of the models that take feedback are scored; nothing where none does.
+    /// Reads the keys, and the scored outputs of the models whose applications accept feedback; reads nothing if none
+    /// does.
     pub async fn follow(&self, state: &ApiState) -> Result<(), sextant_registry::Error> {
         let models = state.directory().models_with_feedback();
         if !state.directory().anybody_takes_feedback() {
@@ -127,7 +129,7 @@ impl Tokens {
         Some(key.sign(served, (now_ms, serial), of))
     }
 
-    /// Reads the keys again, unless that was done a moment ago; tells whether it was done now.
+    /// Reads the keys again, unless that was done a moment ago; returns whether it has read them.
     pub async fn renew(&self, state: &ApiState) -> Result<bool, Problem> {
         {
             let mut renewed = self.renewed.lock();
@@ -140,7 +142,7 @@ impl Tokens {
         Ok(true)
     }
 
-    /// Reads the keys, makes the next where it is time, and removes those that nothing is taken of any more.
+    /// Reads the keys, makes the next key when it is time, and removes keys whose tokens are no longer accepted.
     async fn read_keys(
         &self,
         registry: &Registry,
@@ -162,7 +164,8 @@ impl Tokens {
 impl Default for Tokens {
     fn default() -> Self {
         let mut start = [0; 8];
-        // Without it two front ends could give one number in one millisecond: the time tells most queries apart.
+        // Without a random start, two front ends could give the same number in one millisecond. The time in their
+        // tokens still distinguishes most queries.
         if getrandom::fill(&mut start).is_err() {
             start = unix_ms().to_le_bytes();
         }
@@ -178,7 +181,7 @@ impl Default for Tokens {
 // === impl KeySet ===
 
 impl KeySet {
-    /// A key that somebody has spoilt is passed over.
+    /// Skips a key that cannot be decoded.
     fn read(keys: &[FeedbackKey]) -> Self {
         let read = |key: &FeedbackKey| {
             let mut secret = [0; KEY_BYTES];
@@ -195,7 +198,7 @@ impl KeySet {
         }
     }
 
-    /// The key that signs at a time: the latest that has begun to, else the first.
+    /// The key that signs at a time: the latest that has begun to sign, else the first.
     fn signing(&self, now_ms: u64) -> Option<&SigningKey> {
         let begun = self
             .from
@@ -207,7 +210,7 @@ impl KeySet {
     }
 }
 
-/// The number of a key that is to be made, and from when on it signs.
+/// The number of the next key if it must be made now, with the times of its creation and of its first signature, ms.
 fn next(keys: &[FeedbackKey], now_ms: u64) -> Option<(u32, u64, u64)> {
     match keys.last() {
         None => Some((1, now_ms, now_ms)),
@@ -218,7 +221,7 @@ fn next(keys: &[FeedbackKey], now_ms: u64) -> Option<(u32, u64, u64)> {
     }
 }
 
-/// A new key; `None` where the machine has no random numbers.
+/// A new key; `None` if the machine has no random numbers.
 fn made((number, created_ms, from_ms): (u32, u64, u64)) -> Option<FeedbackKey> {
     let mut secret = [0; KEY_BYTES];
     getrandom::fill(&mut secret).ok()?;
@@ -230,26 +233,26 @@ fn made((number, created_ms, from_ms): (u32, u64, u64)) -> Option<FeedbackKey> {
     })
 }
 
-/// Which output of a model is scored.
+/// The scored output of a model.
 async fn scored(
     registry: &Registry,
     model: &ModelId,
 ) -> Result<Option<Arc<str>>, sextant_registry::Error> {
     match registry.scored_output(model).await {
-        // Deleted a moment ago.
+        // The model was deleted a moment ago.
         Err(sextant_registry::Error::NotFound { .. }) => Ok(None),
         read => Ok(read?.map(|scored| scored.output.into())),
     }
 }
 
-/// Keys with lower numbers are of no more use; `None` where all are.
+/// The number of the oldest key that is needed; `None` if all keys are.
 fn oldest_needed(keys: &[FeedbackKey], now_ms: u64) -> Option<u32> {
     let is_alone = |key: &&FeedbackKey| key.from_ms + LATEST_MS + APART_MS < now_ms;
     let sole = keys.iter().rev().find(is_alone)?;
     (sole.number > keys.first()?.number).then_some(sole.number)
 }
 
-/// The output that labels are of: the one that is scored, or the only one.
+/// The output that labels are about: the scored output, or the only one.
 fn scored_output<'a>(outputs: &'a [NamedTensor], scored: Option<&str>) -> Option<&'a NamedTensor> {
     match (scored, outputs) {
         (Some(name), outputs) => outputs.iter().find(|it| it.name == name),
@@ -264,7 +267,7 @@ fn predicted(metric: Metric, output: Option<&NamedTensor>, rows: u32) -> Predict
     })
 }
 
-/// The refusal of a token that cannot be read, where nothing else is told.
+/// The query that `text` names: `text` is a token, or the `query` of an export.
 pub fn query_of(tokens: &Tokens, text: &str) -> Result<String, Problem> {
     let is_query = text.len() == 28 && text.bytes().all(|it| it.is_ascii_hexdigit());
     if is_query {

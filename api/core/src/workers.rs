@@ -1,4 +1,4 @@
-//! The workers that can be asked what they did. In a fleet they come and go.
+//! The workers that the front end can ask for statistics. In a fleet they come and go.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -11,7 +11,7 @@ use sextant_types::WorkerId;
 pub struct WorkerPart {
     /// What it runs batches on: `cpu`, `cuda:0`, `emulated:3` or the name of a runtime.
     pub device: String,
-    /// How it is asked.
+    /// The client that asks it.
     pub client: WorkerClient,
 }
 
@@ -22,13 +22,13 @@ pub struct Workers(Arc<RwLock<Known>>);
 #[derive(Default)]
 struct Known {
     parts: BTreeMap<WorkerId, WorkerPart>,
-    /// Those that have come and of which it is not known yet what they run on, with the numbers of their arrivals.
+    /// Workers that have connected and whose device is not known yet, with the numbers of their arrivals.
     arriving: BTreeMap<WorkerId, u64>,
-    /// How many have come so.
+    /// Number of arrivals so far.
     came: u64,
 }
 
-/// A worker that has come, until it is known what it runs on.
+/// A worker that has connected, until its device is known.
 pub struct Arrival {
     workers: Workers,
     client: WorkerClient,
@@ -38,7 +38,7 @@ pub struct Arrival {
 // === impl Workers ===
 
 impl Workers {
-    /// Adds a worker, in place of one of the same name.
+    /// Adds a worker; it replaces one with the same name.
     pub fn add(&self, part: WorkerPart) {
         let name = part.client.info().worker;
         let mut known = self.0.write();
@@ -46,7 +46,8 @@ impl Workers {
         known.parts.insert(name, part);
     }
 
-    /// A worker has come that can be added once it is known what it runs on. One of the same name stays until then.
+    /// Notes that a worker has connected, which is added once its device is known. A worker with the same name stays
+    /// until then.
     pub fn arriving(&self, client: WorkerClient) -> Arrival {
         let name = client.info().worker;
         let mut known = self.0.write();
@@ -61,7 +62,7 @@ impl Workers {
         }
     }
 
-    /// Forgets a worker, one that is arriving, too. Returns whether it was there.
+    /// Forgets a worker, also one whose device is not known yet. Returns whether it had been added.
     pub fn remove(&self, worker: &WorkerId) -> bool {
         let mut known = self.0.write();
         known.arriving.remove(worker);
@@ -78,7 +79,7 @@ impl Workers {
 // === impl Arrival ===
 
 impl Arrival {
-    /// Adds the worker, unless it has gone since or has come again. Returns whether it did.
+    /// Adds the worker, unless it has gone meanwhile or has connected again. Returns whether it was added.
     pub fn enter(self, device: String) -> bool {
         let Self {
             workers,

@@ -1,5 +1,4 @@
-//! `/v1/cluster`, `/v1/workers` and `/v1/instances`: who leads, what runs where, and how
-//! punctually.
+//! `/v1/cluster`, `/v1/workers` and `/v1/instances`: which dispatcher leads, what runs where, and how punctually.
 
 use axum::{Extension, Json, extract::State};
 use serde::{Deserialize, Serialize};
@@ -190,7 +189,7 @@ pub struct DrainParams {
     force: bool,
 }
 
-/// Refuses to take out the only worker that stays, unless a pool brings another.
+/// Refuses to drain the only worker that is not leaving, unless a pool starts another.
 async fn check_not_last(state: &ApiState, name: &WorkerId) -> Result<(), Problem> {
     let view = View::from(state.metadata().snapshot().await?);
     let mut staying = view.workers.values().filter(|worker| worker.stays());
@@ -249,7 +248,7 @@ pub async fn instances(
     Params(params): Params<PageParams>,
 ) -> Result<Json<InstancesBody>, Problem> {
     let instances = state.metadata().instances().await?;
-    // Names hold no character that sorts before the space.
+    // No character of a name sorts before the space.
     let place = |of: &&Instance| format!("{} {}", of.key.variant, of.key.worker);
     let page = params.cut(&instances, place)?;
     let instances = page.items.into_iter().map(InstanceBody::from).collect();

@@ -1,4 +1,4 @@
-//! `/v1/costs`: what device time costs, by application and variant.
+//! `/v1/costs`: the costs of device time, by application and variant.
 
 use std::collections::BTreeMap;
 

@@ -1,12 +1,13 @@
-//! What runs and what it costs: variants, instances, workers, scaling, costs, storage.
+//! The handlers of what runs and of its costs: variants, instances, workers, scaling, costs, storage.
 //!
-//! Entry points: [`routes()`]; the modules are called as their paths under `/v1`.
+//! Entry points: [`routes()`]; each module has the name of its path under `/v1`.
 //!
-//! **Invariant:** handlers tell what stores and metrics say; all they change is a worker's leave and the artefact store's.
+//! **Invariant:** handlers show what stores and metrics say. They change only two things: whether a worker leaves, and
+//! the artefact store.
 
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-// Modules know what lies beneath by these names.
+// Modules of this package use the packages below it by these names.
 use sextant_api_core::{ApiState, auth, feed, metrics};
 use sextant_api_wire::{codec, extract, json, page, problem, targets};
 
@@ -17,7 +18,7 @@ pub mod status;
 pub mod storage;
 pub mod variants;
 
-/// Their routes.
+/// The routes of all modules.
 pub fn routes() -> OpenApiRouter<ApiState> {
     OpenApiRouter::new()
         .routes(routes!(status::get))

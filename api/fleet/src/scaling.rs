@@ -1,4 +1,4 @@
-//! `/v1/scaling`: how many workers and instances there should be, how many there are, and why.
+//! `/v1/scaling`: the desired and the present numbers of workers and instances, and the reasons.
 
 use axum::{
     Json,

@@ -90,7 +90,7 @@ pub async fn get(
     Ok(Json(StatusBody::new(&state, &caller, &application)))
 }
 
-/// The same of all applications that the caller sees, sorted by name.
+/// The same for all applications that the caller may see, sorted by name.
 pub async fn all(state: &ApiState, caller: &Caller) -> Result<Vec<StatusBody>, Problem> {
     let mut applications = state.registry().applications().await?;
     applications.retain(|application| caller.sees(&application.id));
@@ -120,7 +120,7 @@ impl StatusBody {
             refused: refused(&counts),
             p50: counts.split(50.0).map(SplitBody::from),
             p99: counts.split(99.0).map(SplitBody::from),
-            // As `/v1/costs`, which asks for it.
+            // It needs the scope `admin`, as `/v1/costs` does.
             cost_per_hour_usd: caller.has(KeyScope::Admin).then(cost).flatten(),
         }
     }

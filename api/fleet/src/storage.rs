@@ -1,4 +1,4 @@
-//! `/v1/storage`: who uses what of the artefact store, and giving back what nobody does.
+//! `/v1/storage`: what uses the artefact store, and the release of what nothing uses.
 
 use std::time::Duration;
 
@@ -119,7 +119,7 @@ pub async fn sweep(
     };
     let grace = body.grace_s.map(Duration::from_secs);
     let freed = state.storage().sweep(grace).await?;
-    // Models may be among it.
+    // Models may be among the released files.
     state.refresh().await?;
     Ok((Extension(Subject("storage".to_owned())), Json(freed.into())))
 }

@@ -191,7 +191,7 @@ pub struct AgreementBody {
     agreeing: u64,
 }
 
-/// Variants of a page of those of all applications, where no limit is given.
+/// Variants of a page of the list of all applications, if no limit is given.
 const PAGE: u32 = 100;
 
 /// Which variants to list.
@@ -244,7 +244,7 @@ pub async fn list(
     };
     let variants = of_models(&state, wanted.into_iter()).await?;
     let listed = with_instances(&state, variants, &part).await?;
-    // They are of no model.
+    // Composite variants belong to no model.
     let applications = state.directory().applications().into_iter();
     let applications = applications.filter(|it| {
         let is_asked_for = params.application.as_ref().is_none_or(|id| id == it);
@@ -253,7 +253,7 @@ pub async fn list(
     Ok(with_composites(&state, listed, applications, &part))
 }
 
-/// The model that a reference stands for among these.
+/// The id of the model among `models` that a reference names.
 fn meant(models: &[Model], reference: &ModelId) -> Option<ModelId> {
     let releases: Vec<_> = models.iter().map(Model::released).collect();
     let models = models.iter().zip(&releases);
@@ -346,7 +346,7 @@ async fn with_instances(
     if part.frontier == Some(true) {
         variants.retain(|variant| variant.dominated_by.is_none());
     }
-    // Names hold no character that sorts before the space.
+    // No character of a name sorts before the space.
     let place = |variant: &&Variant| format!("{} {}", variant.model, variant.id);
     let page = page::cut(&variants, place, (part.after.as_deref(), part.limit))?;
     let shown = page.items.into_iter();
@@ -360,7 +360,7 @@ async fn with_instances(
     }))
 }
 
-/// The same with the pipelines that are variants of applications.
+/// The same, with the composite variants of the applications.
 fn with_composites(
     state: &ApiState,
     mut listed: Json<VariantsBody>,
@@ -376,7 +376,7 @@ fn with_composites(
     listed
 }
 
-/// What runs variants.
+/// The instances and workers that run variants.
 struct Fleet {
     /// Sorted by key.
     instances: Vec<Instance>,
@@ -384,7 +384,7 @@ struct Fleet {
     failed: Vec<FailedProfile>,
     agreement: Vec<AgreementRow>,
     slowdowns: Slowdowns,
-    /// Of the models that are published.
+    /// The stages of the published models.
     stages: BTreeMap<ModelId, Stage>,
 }
 
@@ -415,7 +415,7 @@ impl Fleet {
         })
     }
 
-    /// A variant where it was measured and wherever it can run.
+    /// The profiles of a variant on all types of device that it was measured on, or can run on.
     fn profiles(&self, variant: &Variant) -> Vec<ProfileBody> {
         let engine = &variant.spec.engine;
         let able = self.types.all().filter(|of| of.engines.contains(engine));
@@ -460,7 +460,7 @@ impl Fleet {
 impl VariantBody {
     fn new(variant: &Variant, fleet: &Fleet) -> Self {
         let instances = &fleet.instances;
-        // Sorted by key, so the instances of one variant stand together.
+        // The list is sorted by key, so the instances of one variant are adjacent.
         let first = instances.partition_point(|instance| instance.key.variant < variant.id);
         let own = instances[first..]
             .iter()

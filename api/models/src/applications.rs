@@ -1,5 +1,4 @@
-//! `/v1/applications`: what is scored how, what its queries ask for by default, and what it may use of
-//! the fleet.
+//! `/v1/applications`: the metric of an application, the default targets of its queries, and its limits in the fleet.
 
 use std::collections::BTreeMap;
 
@@ -177,9 +176,9 @@ pub async fn get(
     let application = state.registry().application(&name).await;
     let mut application = application
         .map_err(|error| state.with_suggestion(&caller, &Route::Application(name), error.into()))?;
-    // The tag is of what the registry has: a change is compared with that.
+    // The tag covers what the registry has: a change is compared with that.
     let tag = TaggedDocument::new(&ApplicationBody::from(application.clone())).tag();
-    // What a pipeline takes and gives follows from its steps.
+    // The inputs and outputs of a pipeline follow from its steps.
     let pipeline = state.pipelines().get(&application.id);
     let graph = pipeline.as_ref().and_then(|pipeline| pipeline.graph().ok());
     application.signature = graph
@@ -286,8 +285,10 @@ fn measured_by_definition() -> Problem {
     Problem::new(Code::InUse, detail).field("metric")
 }
 
-/// The metric that an application has from now on: its own, unless another one is wanted. One in whose terms its targets
-/// would say something else is refused.
+/// The metric that an application has from now on: its own, unless another one is wanted.
+///
+/// # Errors
+/// When its targets or presets would say something else in terms of that metric.
 pub(crate) async fn next_metric(
     state: &ApiState,
     name: &ApplicationId,
@@ -300,8 +301,8 @@ pub(crate) async fn next_metric(
     Ok(metric)
 }
 
-/// Refuses a caller without the scope `admin` where resources are set: whoever is held to a budget does
-/// not decide over it.
+/// Refuses a caller without the scope `admin` if resources are set: an application's owner does not decide on its
+/// budget.
 pub(crate) fn check_resources(
     caller: &Caller,
     of: &Application,
@@ -318,7 +319,7 @@ fn needs_admin(what: &str) -> Problem {
     Problem::new(Code::Forbidden, detail)
 }
 
-/// A metric by its name.
+/// The metric with a name.
 fn metric(name: &str) -> Result<Metric, Problem> {
     Metric::parse(name).ok_or_else(|| {
         let given = crate::codec::short(name);

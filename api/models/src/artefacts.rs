@@ -59,7 +59,7 @@ pub struct ListParams {
 #[expect(dead_code, reason = "describes what is streamed")]
 pub struct FileContent(Vec<u8>);
 
-/// A path of the store out of a route.
+/// The path in the artefact store that a route names.
 pub struct Target(ObjectPath);
 
 /// Stores a file, replacing what was there. The body is streamed.
@@ -230,8 +230,8 @@ pub async fn list(
     }))
 }
 
-/// Refuses to write over another file than the caller has seen, or over any where it wants none there. Looked at before
-/// the body comes: of two who write at once, both may pass.
+/// Refuses to overwrite a file that the caller has not seen, or any file if the caller expects none. The check comes
+/// before the body: if two callers write at once, both may pass.
 async fn may_put(state: &ApiState, path: &ObjectPath, headers: &HeaderMap) -> Result<(), Problem> {
     let conditions = [header::IF_MATCH, header::IF_NONE_MATCH];
     if !conditions.iter().any(|name| headers.contains_key(name)) {
@@ -254,7 +254,7 @@ async fn may_put(state: &ApiState, path: &ObjectPath, headers: &HeaderMap) -> Re
     }
 }
 
-/// Of a file: its content is not read again for it.
+/// The tag of a file, from its metadata: the content is not read for it.
 fn tag(info: &ObjectInfo) -> Tag {
     Tag::of(format!("{} {} {}", info.path, info.size_bytes, info.modified_ms).as_bytes())
 }
@@ -268,8 +268,8 @@ fn describe(headers: &mut HeaderMap, size_bytes: u64) {
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, nosniff);
 }
 
-/// The one range that is asked for, as `start .. end`. Several ranges, and what is not a range in
-/// bytes, are ignored, as HTTP allows.
+/// The one range that the request asks for, as `start .. end`. Several ranges, and ranges in another unit than bytes,
+/// are ignored, as HTTP allows.
 fn range(headers: &HeaderMap, size: u64) -> Result<Option<(u64, u64)>, Problem> {
     let asked = headers
         .get(header::RANGE)

@@ -1,8 +1,8 @@
 //! `/v1/feedback`: what users say of answers.
 //!
-//! An answer of an application that takes feedback carries a token (`tokens`). Whoever gives feedback brings it back;
-//! each item of a body is judged by itself (`items`), and those that are good are kept in one transaction, together
-//! with the items of others who wait at the same time (`intake`).
+//! If an application accepts feedback, its answers carry a token (`tokens`). A client that gives feedback sends the
+//! token back. Each item of a body is checked by itself (`items`), and the accepted items are written in one
+//! transaction, together with the items of other requests that wait at the same time (`intake`).
 
 use axum::{
     Json,
@@ -31,10 +31,10 @@ pub use items::ItemBody;
 
 use items::{Reader, pieces};
 
-/// What a byte of an item becomes at most: its row, the row's document, and where it is found again.
+/// Most bytes of memory that a byte of an item takes: as its row, as the row's document, and as the row's key.
 const ITEM_TIMES: usize = 8;
 
-/// Most refusals that an answer lists.
+/// Most refusals that a response lists.
 const MOST_REFUSALS: usize = 1000;
 
 /// What became of the items of a body.
@@ -105,7 +105,7 @@ pub async fn give(
     }
 }
 
-/// Whether a body has a line for each item.
+/// Whether a body has one item in each line.
 fn is_lines(headers: &HeaderMap) -> bool {
     let kind = headers.get(header::CONTENT_TYPE);
     let kind = kind.and_then(|kind| kind.to_str().ok()).unwrap_or_default();
@@ -118,14 +118,14 @@ fn is_lines(headers: &HeaderMap) -> bool {
     .contains(&kind)
 }
 
-/// The items of a body on their way.
+/// The items of a body while they are processed.
 #[derive(Default)]
 struct Submission {
-    /// Which item each row is of. An item of two answers has two.
+    /// Each row, with the index of its item. An item about two answers has two rows.
     rows: Vec<(usize, Feedback)>,
-    /// Items whose rows another item of the body has as well.
+    /// Items whose rows an earlier item of the body has as well, with the place of that row in `rows`.
     again: Vec<(usize, usize)>,
-    /// By row, query and kind: where in `rows`.
+    /// The place in `rows` by query, row and kind.
     places: std::collections::HashMap<(String, u32, sextant_feedback::Kind), usize>,
     refused: Vec<(usize, Problem)>,
     kept: Vec<usize>,
@@ -135,7 +135,7 @@ struct Submission {
 // === impl Submission ===
 
 impl Submission {
-    /// Takes the rows of an item, unless an earlier item has said something of the same.
+    /// Adds the rows of an item, unless an earlier item is about the same row, query and kind.
     fn add(&mut self, index: usize, rows: Vec<Feedback>) {
         let earlier = rows.iter().find_map(|row| {
             let key = (row.query.clone(), row.row, row.kind);
@@ -159,7 +159,7 @@ impl Submission {
         self.refused.push((index, problem));
     }
 
-    /// Says of each item what became of its rows.
+    /// Sorts the items by the fate of their rows.
     fn settle(&mut self, fates: &[Fate]) {
         for (at, fate) in fates.iter().enumerate() {
             let (index, row) = &self.rows[at];
@@ -191,7 +191,7 @@ impl Submission {
         self.refused.sort_by_key(|(index, _)| *index);
     }
 
-    /// Rows that were kept, by application, and items that were refused.
+    /// The applications of the rows that were kept, the number of repeated items, and that of refused items.
     fn outcomes(&self) -> (Vec<&ApplicationId>, usize, usize) {
         let kept = self.rows.iter();
         let kept = kept.filter(|(index, _)| self.kept.binary_search(index).is_ok());
@@ -231,7 +231,7 @@ impl Submission {
         }
     }
 
-    /// What becomes of a body that is one item.
+    /// The response to a body that is one item.
     fn only(mut self) -> Result<Json<TakenBody>, Problem> {
         match self.refused.pop() {
             Some((_, problem)) => Err(problem),
@@ -240,7 +240,7 @@ impl Submission {
     }
 }
 
-/// Why a row is not kept.
+/// The reason why a row is not kept.
 fn refusal(fate: Fate, row: &Feedback) -> Problem {
     match fate {
         Fate::Gone => gone(&row.application),

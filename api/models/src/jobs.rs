@@ -36,13 +36,13 @@ pub use wait::{Wait, wait};
 
 use wire::{JobBody, JobsBody, NewJobBody};
 
-/// Records in a chunk where nobody says otherwise.
+/// Records in a chunk if the request does not say.
 const CHUNK: u32 = 256;
 
 /// Most records in a chunk.
 const MAX_CHUNK: u32 = 65_536;
 
-/// Most jobs of a page where no limit is given.
+/// Jobs of a page if no limit is given.
 const PAGE: u32 = 100;
 
 /// Which jobs to list.
@@ -58,7 +58,7 @@ pub struct JobParams {
     limit: Option<u32>,
 }
 
-/// What is to become of a job.
+/// The parameters of a cancellation.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CancelParams {
@@ -93,7 +93,7 @@ pub async fn create(
 ) -> Result<Response, Problem> {
     let bytes = state.collect_document(request.into_body()).await?;
     let JobRequest { job, named } = read(&state, &bytes).await?;
-    // A name that was made up here is another one each time.
+    // A generated name differs each time, so it is no part of the request's identity.
     let name = named.then_some(job.id.as_str());
     let what = json!([name, job.application.as_str(), job.spec]);
     let once = key.of(&caller, "jobs_create", &what);
@@ -113,7 +113,7 @@ pub async fn create(
     Ok(response)
 }
 
-/// A job that is asked for, and whether the caller has named it.
+/// A requested job, and whether the caller has named it.
 struct JobRequest {
     job: NewJob,
     named: bool,
@@ -149,7 +149,8 @@ pub async fn list(
     Ok(Json(JobsBody { jobs, next }))
 }
 
-/// The id of the model that a reference stands for; itself where there is none, for jobs outlast their models.
+/// The id of the model that a reference names; the reference itself if there is none, because jobs outlast their
+/// models.
 async fn meant(state: &ApiState, reference: ModelId) -> Result<ModelId, Problem> {
     match state.registry().resolve(&reference).await {
         Err(sextant_registry::Error::NotFound { .. }) => Ok(reference),
@@ -297,8 +298,8 @@ fn format(
     })
 }
 
-/// Refuses paths that break the naming rule, input that is not there, and output that would become
-/// part of it. A path that ends in `/` means the files below it.
+/// Refuses paths that break the naming rule, input that does not exist, and output that would become part of the input.
+/// A path that ends in `/` means the files below it.
 async fn check_paths(objects: &dyn ObjectStore, input: &str, output: &str) -> Result<(), Problem> {
     let folders = (input.strip_suffix('/'), output.strip_suffix('/'));
     let path = |text: &str, field: &'static str| {
@@ -334,7 +335,7 @@ async fn check_paths(objects: &dyn ObjectStore, input: &str, output: &str) -> Re
     Ok(())
 }
 
-/// The application and model that a route belongs to; refuses what does not exist.
+/// The application and the model of a route; refuses a route to something that does not exist.
 async fn owner(
     state: &ApiState,
     route: &Route,

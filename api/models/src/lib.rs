@@ -1,13 +1,13 @@
-//! What is registered: applications, models, pipelines, files and jobs, and what users say of answers.
+//! The handlers of what is registered: applications, models, pipelines, files and jobs, and feedback.
 //!
-//! Entry points: [`routes()`]; the modules are called as their paths under `/v1`.
+//! Entry points: [`routes()`]; each module has the name of its path under `/v1`.
 //!
-//! **Invariant:** handlers read and write stores by the state that all share; none knows how a query is answered.
+//! **Invariant:** handlers read and write stores through the shared state; none knows how a query is answered.
 
 use axum::extract::DefaultBodyLimit;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-// Modules know what lies beneath by these names.
+// Modules of this package use the packages below it by these names.
 use sextant_api_core::{ApiState, auth, query, tokens};
 use sextant_api_wire::{
     body, codec, extract, json, page, precondition, problem, resources, room, signature, targets,
@@ -23,7 +23,7 @@ pub mod pipelines;
 
 mod once;
 
-/// Their routes.
+/// The routes of all modules.
 pub fn routes() -> OpenApiRouter<ApiState> {
     OpenApiRouter::new()
         .routes(routes!(applications::create, applications::list))
@@ -67,7 +67,7 @@ pub fn routes() -> OpenApiRouter<ApiState> {
         ))
 }
 
-/// Forms with files: their limit is per file and kept while they are streamed.
+/// The routes of forms with files: the limit applies to each file, and is enforced while the file is streamed.
 fn uploads() -> OpenApiRouter<ApiState> {
     OpenApiRouter::new()
         .routes(routes!(models::create, models::list))

@@ -1,4 +1,4 @@
-//! `/v1/models`: registering models and looking at them.
+//! `/v1/models`: registering and showing models.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -254,7 +254,7 @@ async fn begin(
     Ok(response)
 }
 
-/// What a registration asks for: the same for the same content.
+/// The identity of a registration's request: equal for equal content.
 fn asked(model: &NewModel) -> Value {
     let labelled = json!([
         model.name.as_str(),
@@ -318,7 +318,7 @@ pub async fn retry(
         classes: model.classes,
         names: model.names,
         unlabelled: model.unlabelled,
-        // Whoever asks again does not stand for what another has sent.
+        // A caller that repeats a registration does not replace the one that sent the model.
         registered_by: model.registered_by,
     };
     let registration = register(&state, &model, None).await?;
@@ -378,10 +378,11 @@ pub async fn get(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let mut body = read(&state, &name).await?;
-    // The tag is of the model alone: feedback does not change it.
+    // The tag covers the model alone: feedback does not change it.
     let tag = TaggedDocument::new(&body).tag();
     let application = ApplicationId::new(&body.application)?;
-    // By its id, whatever it was asked for by: the name of a line is the id of its first version.
+    // By the model's id, even if the request named it otherwise: the name of a model with versions is the id of its
+    // first version.
     let id = ModelId::new(&body.id)?;
     body.online = online::of_model(&state, &application, &id).await?;
     Ok(TaggedDocument::new(&body).tagged(tag).answer(&headers))
@@ -428,9 +429,9 @@ pub async fn file(
         object: model.digest.to_string(),
     })?;
     let body = match upload::is_one_piece(size) {
-        // Read and compared as a whole: one that is damaged is told with a code.
+        // The file is read and checked as a whole: a damaged one is reported with a code.
         true => Body::from(state.objects().get_blob(&model.digest).await?),
-        // A model may be larger than what one request should take of the memory.
+        // The file may be larger than the memory that one request should take.
         false => Body::from_stream(upload::stored_blob(
             state.objects().clone(),
             model.digest,
@@ -466,7 +467,7 @@ pub async fn delete(
     if headers.contains_key(header::IF_MATCH) {
         TaggedDocument::new(&read(&state, &name).await?).check(&headers)?;
     }
-    // One that the registry does not have may be one whose deletion was interrupted.
+    // If the registry does not have the model, its deletion may have been interrupted.
     let name = match state.registry().resolve(&name).await {
         Err(sextant_registry::Error::NotFound { .. }) => name,
         resolved => resolved?,

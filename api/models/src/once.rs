@@ -1,4 +1,4 @@
-//! `Idempotency-Key`: a request that is sent again is not carried out again.
+//! `Idempotency-Key`: a request that a client repeats is carried out once.
 
 use axum::{
     extract::FromRequestParts,
@@ -16,7 +16,7 @@ const HEADER: HeaderName = HeaderName::from_static("idempotency-key");
 /// Longest key, characters.
 const LONGEST: usize = 255;
 
-/// The key that came along, if one did.
+/// The key in the request, if there is one.
 pub struct IdempotencyKey(Option<String>);
 
 impl<S: Send + Sync> FromRequestParts<S> for IdempotencyKey {
@@ -42,7 +42,7 @@ impl<S: Send + Sync> FromRequestParts<S> for IdempotencyKey {
 }
 
 impl IdempotencyKey {
-    /// What the registry keeps of a request that asks for `what`.
+    /// What the registry keeps of a request, whose content is `what`.
     pub fn of(self, caller: &Caller, operation: &str, what: &Value) -> Option<OnceKey> {
         let key = self.0?;
         let asked = format!("{operation} {what}");

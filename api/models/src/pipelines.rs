@@ -40,7 +40,7 @@ use schema::{DefinitionBody, DefinitionChangeBody};
 
 pub use ask::{__path_ask, ask};
 
-/// Why a pipeline that is registered is not known here.
+/// Why this front end does not know a registered pipeline.
 const UNREAD: &str = "this front end has not read it yet";
 
 /// A pipeline.
@@ -84,7 +84,7 @@ pub struct PipelinesBody {
     next: Option<String>,
 }
 
-/// How a definition is taken.
+/// The parameters of a registration.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CreateParams {
@@ -356,7 +356,7 @@ pub async fn delete(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Those that a caller sees, for the page.
+/// The pipelines that a caller may see, for the page.
 pub async fn drawn(
     state: &ApiState,
     caller: &Caller,
@@ -392,7 +392,7 @@ fn keeps_name(graph: &Graph, name: &ApplicationId) -> Result<(), Problem> {
     Err(Problem::new(Code::InvalidPipeline, detail).field("name"))
 }
 
-/// Makes the next version of a pipeline, unless somebody else has made one since it was read.
+/// Registers the next version of a pipeline, unless another caller has registered one since `known` was read.
 async fn next_version(
     state: &ApiState,
     known: &Pipeline,
@@ -428,8 +428,9 @@ async fn next_version(
     Ok(changed)
 }
 
-/// The graph of a definition, checked against what is registered and what the caller may ask; what is kept of it; and by what
-/// it is measured, where it is. Its files are put where they cannot change, unless nothing is to be kept.
+/// The graph of a definition, checked against what is registered and what the caller may ask; the pipeline to be
+/// registered; and the metric that it is measured by, if it is measured. With `keep`, its files are stored as blobs, which
+/// cannot change.
 async fn checked(
     state: &ApiState,
     of_store: Files<'_>,
@@ -467,7 +468,7 @@ async fn checked(
     Ok((graph, new, whole.metric))
 }
 
-/// Whether the caller may have Python run, and whether the graph's functions can be called: their files are run for it.
+/// Refuses a caller without the scope `python`, and functions that cannot be called: their files are run to find out.
 async fn check_functions(state: &ApiState, caller: &Caller, graph: &Graph) -> Result<(), Problem> {
     let python = state.pipelines().python();
     for (step, function) in graph.functions() {
@@ -486,7 +487,7 @@ async fn check_functions(state: &ApiState, caller: &Caller, graph: &Graph) -> Re
     Ok(())
 }
 
-/// The application that a pipeline is.
+/// The application of a pipeline.
 fn application(definition: &Definition, metric: Option<Metric>) -> Result<Application, Problem> {
     Ok(Application {
         id: definition
@@ -502,7 +503,8 @@ fn application(definition: &Definition, metric: Option<Metric>) -> Result<Applic
     })
 }
 
-/// A pipeline and what was measured of it, which changes it for nobody who is about to change it.
+/// A pipeline with its measurements. The tag does not cover the measurements, so that a new measurement fails nobody's
+/// change.
 fn shown_whole(state: &ApiState, pipeline: Pipeline) -> TaggedDocument {
     let tag = TaggedDocument::new(&shown(state, pipeline.clone())).tag();
     TaggedDocument::new(&with_measure(state, pipeline)).tagged(tag)
@@ -516,7 +518,7 @@ fn with_measure(state: &ApiState, pipeline: Pipeline) -> PipelineBody {
     }
 }
 
-/// A pipeline as this front end has it.
+/// A pipeline as this front end has loaded it.
 fn shown(state: &ApiState, pipeline: Pipeline) -> PipelineBody {
     let loaded = state.pipelines().get(&pipeline.application);
     let loaded = loaded.filter(|loaded| load::is_of(loaded, &pipeline));
@@ -527,7 +529,7 @@ fn shown(state: &ApiState, pipeline: Pipeline) -> PipelineBody {
 // === impl PipelineBody ===
 
 impl PipelineBody {
-    /// A pipeline with its graph, or with why it cannot run.
+    /// A pipeline with its graph, or with the reason why it cannot run.
     fn new(pipeline: Pipeline, graph: Result<&Graph, &str>) -> Self {
         let files = pipeline.files.into_iter();
         Self {

@@ -1,4 +1,5 @@
-//! The layer that every request passes: who asks, may they, how often, and what is kept of it.
+//! The layer that every request passes: it identifies the caller, checks its rights and its rate, and writes the audit
+//! record.
 
 use std::{
     sync::{
@@ -30,24 +31,24 @@ use super::{
 use crate::{ApiState, body, problem::Problem, v2::grpc};
 
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
-/// How long the registry may be away or full before the entry of a change that needs no registry is given up: more
-/// than a server takes to start again, or another to take over.
+/// How long the guard tries to write the audit entry of a change that does not need the registry, while the registry is
+/// unreachable or full. It is longer than a server takes to restart, or another server to take over.
 const AUDIT_PATIENCE: Duration = Duration::from_secs(60);
-/// Most entries that wait for a registry whose patience is over.
+/// Most entries that go on waiting for the registry after [`AUDIT_PATIENCE`].
 const MOST_WAITING: usize = 4096;
-/// Time between two attempts to write an entry.
+/// Pause between two attempts to write an entry.
 const AUDIT_AGAIN: Duration = Duration::from_millis(200);
 
-/// What the guard looks at.
+/// The state of the guard.
 pub(crate) struct Guard {
     state: ApiState,
     rules: RuleBook,
     repeated: AuditThrottle,
-    /// Entries of the audit record that are yet to be written.
+    /// Number of audit entries that are not written yet.
     waiting: Arc<AtomicUsize>,
 }
 
-/// What is asked for, as far as the guard looks at it.
+/// The parts of a request that the guard reads.
 struct RequestContext<'a> {
     headers: &'a HeaderMap,
     uri: &'a Uri,
@@ -63,7 +64,7 @@ pub(crate) async fn guard(
     next: Next,
 ) -> Response {
     let Some(path) = request.extensions().get::<MatchedPath>().cloned() else {
-        // No route: nothing is there to be guarded.
+        // No route matches: there is nothing to guard.
         return next.run(request).await;
     };
     let rule = guard.rules.find(request.method(), path.as_str());
@@ -85,7 +86,7 @@ pub(crate) async fn guard(
                     let actor = Actor::new(caller.name(), action);
                     request.extensions_mut().insert(actor);
                     let state = guard.state.clone();
-                    // Boxed: the future of every request would be as large.
+                    // Boxed, because otherwise the future of every request would be this large.
                     let change = Box::pin(change(guard, (caller, place), rule, request, next));
                     let made = state.changes().make(change).await;
                     made.unwrap_or_else(IntoResponse::into_response)
@@ -94,7 +95,7 @@ pub(crate) async fn guard(
             }
         }
         Err(problem) => {
-            // The end of a call may never come, and its client reads while it sends.
+            // A call may never end its messages, and its client reads while it sends: do not read to the end.
             if !grpc::is_call(request.headers()) {
                 body::discard(&mut request.into_body().into_data_stream()).await;
             }
@@ -105,7 +106,7 @@ pub(crate) async fn guard(
     response
 }
 
-/// Makes a change and keeps who made it; the place is held until both are done.
+/// Makes a change and writes its audit entry. The caller's place is held until both are done.
 async fn change(
     guard: Arc<Guard>,
     (caller, _place): (Caller, Option<OwnedSemaphorePermit>),
@@ -131,7 +132,7 @@ async fn change(
         let subject = subject(&uri, &response);
         let patience = match response.status().is_success() {
             true => guard.state.auth().audit_patience.unwrap_or(AUDIT_PATIENCE),
-            // Whoever is refused because the registry is away is told at once.
+            // A caller that is refused because the registry is unreachable gets the answer at once.
             false => Duration::ZERO,
         };
         let told = (&*subject, detail);
@@ -140,8 +141,8 @@ async fn change(
     response
 }
 
-/// What the audit record says about what came of a request; `None` where nothing was changed. Where the
-/// service failed halfway, something may have been.
+/// The detail of the audit entry for a response; `None` if nothing was changed. If the service failed halfway,
+/// something may have been changed, so there is an entry.
 fn outcome(response: &Response) -> Option<serde_json::Value> {
     if response.status().is_success() {
         return Some(serde_json::json!({}));
@@ -154,7 +155,7 @@ fn outcome(response: &Response) -> Option<serde_json::Value> {
 // === impl Guard ===
 
 impl Guard {
-    /// Guards the routes that `rules` were read from.
+    /// A guard with the rules in `rules`.
     pub fn new(state: ApiState, rules: RuleBook) -> Self {
         Self {
             state,
@@ -164,7 +165,7 @@ impl Guard {
         }
     }
 
-    /// Who asks, where that matters, and their place among the requests in flight.
+    /// Identifies the caller, where the rule needs one, and takes a place among the key's requests in flight.
     async fn admit(
         &self,
         asked: &RequestContext<'_>,
@@ -193,7 +194,7 @@ impl Guard {
         Ok((Some(caller), place))
     }
 
-    /// Refuses what would change the files of an artefact store that belongs to another registry.
+    /// Refuses a request that would change files of an artefact store that belongs to another registry.
     async fn check_stores(&self, rule: Rule) -> Result<(), Problem> {
         match rule.stores {
             true => Ok(Box::pin(self.state.storage().check()).await?),
@@ -220,7 +221,7 @@ impl Guard {
         }
     }
 
-    /// The application that what a path names belongs to; never on the way of a query.
+    /// The application of the thing that a path names. It is never called for a query.
     async fn owner(&self, pattern: &str, uri: &Uri) -> Result<Option<ApplicationId>, Problem> {
         let mut segments = pattern.split('/').zip(uri.path().split('/'));
         let Some((what, name)) = segments.find(|(what, _)| what.starts_with('{')) else {
@@ -233,7 +234,7 @@ impl Guard {
                 let job = Box::pin(self.state.registry().job(&job)).await?;
                 return Ok(Some(job.application));
             }
-            // What may stand in a reference needs no escape, and some clients write one.
+            // The characters of a reference need no escape, but some clients escape them.
             "{model}" => Route::Model(name.replace("%40", "@").replace("%3A", ":").parse()?),
             "{variant}" => Route::Variant(name.parse()?),
             _ => return Ok(None),
@@ -241,9 +242,10 @@ impl Guard {
         self.state.owner(&route).await.map(Some)
     }
 
-    /// Keeps what was done, once it was done; nobody is told of it before. While the registry is away or full
-    /// it is tried again for a while: what changes artefacts alone succeeds without it. Whoever asked is then told, and it
-    /// is tried until it succeeds or the service ends.
+    /// Writes the audit entry of a change, after the change and before the caller gets its answer. While the registry
+    /// is unreachable or full, the guard tries again for `patience`, because a change of artefacts alone succeeds
+    /// without the registry. Then the caller gets its answer, and a task tries again until the entry is written or the
+    /// service ends.
     async fn audit(
         &self,
         action: &str,
@@ -276,7 +278,7 @@ impl Guard {
     }
 }
 
-/// Writes an entry, again and again while that may help and the patience lasts.
+/// Writes an entry. Tries again until `patience` is over, while the error is one that may pass.
 async fn record(
     state: &ApiState,
     entry: &Audit,
@@ -292,7 +294,7 @@ async fn record(
     Ok(())
 }
 
-/// Room is made again as well, often by the very change.
+/// Whether an error may pass. A full registry may get room again, often by the very change.
 fn may_pass(error: &sextant_registry::Error) -> bool {
     error.is_retryable() || error.code() == Code::StorageFull
 }
@@ -307,7 +309,7 @@ fn lost(entry: &Audit, error: &sextant_registry::Error) {
     tracing::error!(%error, actor, action, subject, "an audit entry was lost");
 }
 
-/// Whose key that is.
+/// The caller whose key is `secret`.
 pub(crate) fn identify(state: &ApiState, secret: &str) -> Result<Caller, Problem> {
     let hash = Hash::of(secret);
     let admin = state.auth().admin_key.as_ref();
@@ -332,7 +334,7 @@ pub(crate) fn identify(state: &ApiState, secret: &str) -> Result<Caller, Problem
     }
 }
 
-/// What was changed: as the handler says, or what the path or that of what was created names.
+/// The name of what was changed: from the handler, else from the created resource's path, else from the request's path.
 fn subject(uri: &Uri, response: &Response) -> String {
     if let Some(Subject(name)) = response.extensions().get() {
         return name.clone();
@@ -342,13 +344,13 @@ fn subject(uri: &Uri, response: &Response) -> String {
     last(created.unwrap_or(uri.path())).to_owned()
 }
 
-/// What a path names last; of a path behind `/v1/artefacts/` all of it.
+/// The last segment of a path; of a path below `/v1/artefacts/`, everything after that prefix.
 fn last(path: &str) -> &str {
     let artefact = path.strip_prefix("/v1/artefacts/");
     artefact.unwrap_or_else(|| path.rsplit('/').next().unwrap_or(path))
 }
 
-/// The key that came along.
+/// The key in the headers of a request.
 fn presented(headers: &HeaderMap) -> Result<&str, Problem> {
     let missing = || {
         let detail = "send an API key: `Authorization: Bearer KEY` or `x-api-key: KEY`";

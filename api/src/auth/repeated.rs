@@ -1,33 +1,33 @@
-//! How many entries of the audit record a key that may only ask makes.
+//! Limits the entries of the audit record that a key with the scope `query` can make.
 //!
-//! Whoever may ask may load and unload by name, as often as it likes and without an effect, and each time is an entry that
-//! is kept. So for each caller and action there are some at once and then one now and then; those between are counted in
-//! the next.
+//! Such a key may load and unload by name as often as it likes, without an effect, and each time makes an entry that is
+//! kept. So each caller may make some entries of an action at once, and then one entry from time to time. The next
+//! entry has the number of those that were left out.
 
 use std::{collections::HashMap, time::Duration};
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// Entries at once.
+/// Entries that a caller may make at once.
 const AT_ONCE: u32 = 100;
 
-/// Time after which there may be one more.
+/// Time after which a caller may make one more entry.
 const ONE_EVERY: Duration = Duration::from_secs(10);
 
-/// What callers have left.
+/// The entries that each caller may still make, by caller and action.
 #[derive(Default)]
 pub(super) struct AuditThrottle(Mutex<HashMap<(String, &'static str), CallerAllowance>>);
 
 struct CallerAllowance {
     entries: u32,
     since: Instant,
-    /// Not recorded since the last entry.
+    /// Number of actions that were not recorded since the last entry.
     counted: u64,
 }
 
 impl AuditThrottle {
-    /// Whether a caller's next entry is made, and how many before it were not; `None` where it is not.
+    /// The number of actions that were left out before this one; `None` if this one is left out too.
     pub(super) fn next(&self, caller: &str, action: &'static str, now: Instant) -> Option<u64> {
         let mut all = self.0.lock();
         let left = all

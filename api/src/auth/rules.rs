@@ -1,4 +1,4 @@
-//! What each operation needs: the one table.
+//! The one table of the scope that each operation needs.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ use utoipa::openapi::{
 
 use crate::{pages, v2::grpc};
 
-/// What an operation needs and leaves behind.
+/// What an operation needs, and its name in the audit record.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rule {
     operation: &'static str,
@@ -20,18 +20,18 @@ pub(crate) struct Rule {
     pub need: Need,
     /// What a key that is bound to one application may do here.
     pub bound: Bound,
-    /// The name under which it stands in the audit record.
+    /// The action's name in the audit record.
     pub audited: Option<&'static str>,
-    /// Whether it has files stored or removed, so that registry and artefact store must belong together.
+    /// Whether it stores or removes files, so that the registry and the artefact store must belong together.
     pub stores: bool,
 }
 
 /// What a key must allow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Need {
-    /// No key is asked for.
+    /// No key.
     Nothing,
-    /// A key, where the configuration says so.
+    /// A key, if the configuration asks for one.
     Metrics,
     /// Any valid key.
     Key,
@@ -42,11 +42,11 @@ pub(crate) enum Need {
 /// What a key that is bound to one application may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Bound {
-    /// What it concerns belongs to no application, or to several: refused.
+    /// Refused: the operation concerns no application, or several.
     Refused,
     /// The application, model, variant or job in the path must belong to the key's.
     Path,
-    /// The handler looks at what belongs to the key's application only.
+    /// Allowed: the handler limits itself to the key's application.
     Handler,
 }
 
@@ -180,10 +180,12 @@ const RULES: &[Rule] = &[
     },
 ];
 
-/// An operation without a rule: an oversight, which a test finds and which opens nothing.
+/// The rule of an operation that the table lacks. It refuses everybody but administrators; a test finds such an
+/// operation.
 const CLOSED: Rule = read("", ADMIN, Bound::Refused);
 
-/// The interactive description, and pages, which ask who looks themselves; their routes are no operations.
+/// The rule of the interactive description and of the pages. The pages check the caller themselves; their routes are
+/// not operations.
 const EXPLORER: Rule = read("", Need::Nothing, Bound::Handler);
 
 /// Rules by route.
@@ -206,7 +208,7 @@ const fn write(operation: &'static str, bound: Bound, audited: &'static str) -> 
     }
 }
 
-/// A change that has files stored or removed.
+/// A change that stores or removes files.
 const fn storing(operation: &'static str, bound: Bound, audited: &'static str) -> Rule {
     Rule {
         stores: true,
@@ -214,7 +216,7 @@ const fn storing(operation: &'static str, bound: Bound, audited: &'static str) -
     }
 }
 
-/// A change that whoever may ask may make.
+/// A change that a key with the scope `query` may make.
 const fn by_query(operation: &'static str, audited: &'static str) -> Rule {
     Rule {
         audited: Some(audited),
@@ -231,7 +233,7 @@ fn rule(operation: &Operation) -> Option<Rule> {
 // === impl RuleBook ===
 
 impl RuleBook {
-    /// Reads the routes off the description, whose paths are still those of the router.
+    /// Reads the routes from the description, whose paths are still those of the router.
     pub fn new(openapi: &OpenApi) -> Self {
         let rules = |item: &PathItem| {
             let rule = |operation: &Operation| rule(operation).unwrap_or(CLOSED);
@@ -254,8 +256,7 @@ impl RuleBook {
         )
     }
 
-    /// The rule of a route. `HEAD` is answered by what answers `GET`; a method that the route does
-    /// not take is refused further in.
+    /// The rule of a route. `HEAD` has the rule of `GET`. The router refuses a method that the route does not take.
     pub fn find(&self, method: &Method, path: &str) -> Rule {
         let bare = path.strip_suffix('/').filter(|bare| !bare.is_empty());
         let Some(rules) = self.0.get(bare.unwrap_or(path)) else {
@@ -284,7 +285,7 @@ fn operations(item: &PathItem) -> impl Iterator<Item = (Method, Option<&Operatio
     .into_iter()
 }
 
-/// Says in the description which key an operation needs.
+/// Writes into the description which key each operation needs.
 pub(crate) fn describe(openapi: &mut OpenApi) {
     let components = openapi.components.get_or_insert_default();
     let mut bearer = Http::new(HttpAuthScheme::Bearer);
@@ -320,7 +321,8 @@ fn requirements(need: Need) -> Option<Vec<SecurityRequirement>> {
         Need::Scope(scope) => Some(scope.as_str()),
     };
     let either = ["bearer", "header"].map(|scheme| SecurityRequirement::new(scheme, scope));
-    // Where no keys are asked for, and for metrics unless configured, nothing is fine, too.
+    // A request without a key is accepted where no keys are configured, and for metrics unless the configuration asks
+    // for a key.
     let nothing = (need == Need::Metrics).then(SecurityRequirement::default);
     Some(nothing.into_iter().chain(either).collect())
 }

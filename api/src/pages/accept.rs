@@ -1,14 +1,14 @@
-//! Who wants a page, and who a document.
+//! Whether a client gets a page or a document.
 
 use axum::http::{HeaderMap, header};
 
-/// Whether a client names HTML and likes it at least as well as JSON. One that takes anything gets JSON.
+/// Whether a client names HTML and prefers it to JSON, or likes both alike. A client that accepts anything gets JSON.
 pub(crate) fn prefers_page(headers: &HeaderMap) -> bool {
     let html = liking(headers, "text/html");
     html > 0.0 && html >= liking(headers, "application/json")
 }
 
-/// How well a client likes a type that it names, 0 to 1; 0 where it does not name it.
+/// The quality that a client gives to a type that it names, 0 to 1; 0 if it does not name the type.
 fn liking(headers: &HeaderMap, wanted: &str) -> f64 {
     let accepted = headers.get_all(header::ACCEPT).iter();
     let accepted = accepted.filter_map(|value| value.to_str().ok());

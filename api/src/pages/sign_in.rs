@@ -20,7 +20,7 @@ use crate::{
     problem::Problem,
 };
 
-/// Where to go behind the form.
+/// The page that the form leads to.
 #[derive(Deserialize)]
 pub(super) struct ReturnPath {
     next: Option<String>,
@@ -46,7 +46,7 @@ pub(super) async fn form(
     }
 }
 
-/// Begins a session for whoever sends a valid key.
+/// Begins a session for a client that sends a valid key.
 pub(super) async fn take(
     State(state): State<ApiState>,
     encrypted: Option<Extension<EncryptedConnection>>,
@@ -87,14 +87,14 @@ pub(super) async fn end(
     response
 }
 
-/// Whose key that is; it is charged as for a request.
+/// The caller whose key that is; it is charged as for a request.
 async fn admit(state: &ApiState, key: &str) -> Result<Caller, Problem> {
     let caller = auth::identify(state, key.trim())?;
     caller.charge(state).await?;
     Ok(caller)
 }
 
-/// The page to go to: one of ours, whatever was given.
+/// The page to go to. It is always a page of this service, whatever was given.
 fn page(given: Option<&str>) -> &str {
     let is_ours = |path: &&str| {
         let pages = Question::ALL.map(Question::path);
@@ -109,7 +109,7 @@ fn is_plain(id: &str) -> bool {
     id.bytes().all(is_plain)
 }
 
-/// Whether whoever stands before the service says that the browser's connection is encrypted.
+/// Whether the proxy before the service says that the browser's connection is encrypted.
 fn is_forwarded_encrypted(headers: &HeaderMap) -> bool {
     let scheme = headers.get("x-forwarded-proto");
     scheme.is_some_and(|scheme| scheme.as_bytes().eq_ignore_ascii_case(b"https"))

@@ -1,4 +1,4 @@
-//! Who looks at a page.
+//! The viewer of a page.
 
 use axum::{
     extract::FromRequestParts,
@@ -16,7 +16,8 @@ use crate::{
     problem::Problem,
 };
 
-/// Who looks at a page, and what they may see. Whoever has not signed in although keys are asked for is sent to do so.
+/// Who views a page, and what they may see. Where keys are asked for, a viewer that has not signed in is sent to the
+/// form.
 pub(crate) struct Viewer {
     caller: Caller,
     /// Who has signed in.
@@ -28,12 +29,12 @@ pub(crate) struct Viewer {
 // === impl Viewer ===
 
 impl Viewer {
-    /// Whose rights the page has.
+    /// The caller whose rights the page has.
     pub fn caller(&self) -> &Caller {
         &self.caller
     }
 
-    /// What is around a page that is renewed.
+    /// The frame of a page that renews itself.
     pub fn frame(&self, question: Option<Question>) -> Frame {
         Frame {
             live: true,
@@ -41,12 +42,12 @@ impl Viewer {
         }
     }
 
-    /// What is around a page that stays as it is.
+    /// The frame of a page that does not renew itself.
     pub fn still_frame(&self, question: Question) -> Frame {
         frame(Some(question), self.name.clone())
     }
 
-    /// The page, or why it cannot be had.
+    /// Shows the page, or why there is none.
     pub fn show(&self, made: Result<String, Problem>, question: Question) -> Response {
         match made {
             Ok(text) => html(StatusCode::OK, text),
@@ -86,7 +87,7 @@ impl FromRequestParts<ApiState> for Viewer {
     }
 }
 
-/// Where to sign in, and go on to where a request was to.
+/// The address of the form, which then leads to the page that was asked for.
 fn sign_in(parts: &Parts) -> String {
     match parts.uri.path() {
         "/" => "/sign-in".to_owned(),
@@ -94,7 +95,7 @@ fn sign_in(parts: &Parts) -> String {
     }
 }
 
-/// What is around a page that is made now.
+/// The frame of a page that is made now.
 pub(super) fn frame(question: Option<Question>, signed_in: Option<String>) -> Frame {
     Frame {
         question,
@@ -105,7 +106,7 @@ pub(super) fn frame(question: Option<Question>, signed_in: Option<String>) -> Fr
     }
 }
 
-/// The page of what is refused.
+/// The page that shows a refusal.
 fn refuse(problem: &Problem, frame: Frame) -> Response {
     let document = problem.document("/", false, None);
     let made = text(&RefusalPage {

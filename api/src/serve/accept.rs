@@ -1,9 +1,9 @@
 //! Accepting connections, and making room for them.
 //!
-//! As in nginx: where there are as many connections as there may be, those are closed on which nothing is
-//! asked, the longest idle ones first, also those that have not sent a whole head yet. Where there are
-//! none, new ones wait: one that was accepted, the others in the queue of the listener. So connections
-//! that say nothing shut nobody out, and who is being answered is not cut off.
+//! As in nginx: if the number of connections has reached its limit, the server closes idle connections, those that have
+//! been idle longest first. A connection that has not sent a whole head yet counts as idle. If no connection is idle,
+//! new ones wait: one that was accepted, and the others in the listener's queue. So silent connections shut nobody out,
+//! and a client that is being answered is not cut off.
 
 use std::{
     collections::HashMap,
@@ -25,12 +25,10 @@ use tokio_util::sync::CancellationToken;
 use super::{Listener, Patience, activity::Activity, connection::Serving};
 use crate::{ApiState, Tls, router};
 
-/// Pause before another attempt where there is no room: no connection that could be closed, or no file
-/// descriptor.
+/// Pause before another attempt if there is no room: no connection could be closed, or there is no file descriptor.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// So many connections are closed at once where there is no room: a part of all, so that they are looked
-/// through rarely.
+/// When there is no room, one in so many connections is closed at once, so that the list is searched rarely.
 const PART_CLOSED: usize = 64;
 
 /// The open connections.
@@ -91,7 +89,7 @@ async fn next(listeners: &[Listener]) -> io::Result<(TcpStream, Option<Tls>)> {
 // === impl Connections ===
 
 impl Connections {
-    /// None yet, `max` at most.
+    /// An empty set that holds at most `max`.
     pub fn new(max: usize) -> Self {
         Self {
             tasks: JoinSet::new(),
@@ -102,16 +100,16 @@ impl Connections {
         }
     }
 
-    /// Waits until all have ended.
+    /// Waits until all connections have ended.
     pub async fn all_ended(&mut self) {
         while self.tasks.join_next().await.is_some() {}
     }
 
-    /// Waits until there may be one more.
+    /// Waits until there is room for one more.
     async fn wait_for_room(&mut self) {
         while self.open.len() >= self.max {
             self.make_room();
-            // One that is busy now may be idle after the pause.
+            // A connection that is busy now may be idle after the pause.
             timeout(ACCEPT_PAUSE, self.one_ended()).await.ok();
         }
     }
@@ -129,7 +127,7 @@ impl Connections {
         self.open.insert(task.id(), activity);
     }
 
-    /// Waits until one has ended, and forgets it; for ever where there is none.
+    /// Waits until a connection has ended, and forgets it; waits for ever if there is none.
     async fn one_ended(&mut self) {
         let id = match self.tasks.join_next_with_id().await {
             Some(Ok((id, ()))) => id,
@@ -139,7 +137,7 @@ impl Connections {
         self.open.remove(&id);
     }
 
-    /// Has the longest idle ones end.
+    /// Tells the connections that have been idle longest to end.
     fn make_room(&self) {
         let ending = self.open.values().filter(|it| it.is_told_to_end()).count();
         let wanted = (self.max / PART_CLOSED + 1).saturating_sub(ending);

@@ -1,8 +1,8 @@
-//! What goes on on one connection.
+//! The activity of one connection.
 //!
-//! Its streams and bodies write here, in single atomic numbers; its own task and the one that accepts
-//! connections read. Nothing here is exact to the moment, and nothing needs to be: limits are looked at a
-//! few times before they run out.
+//! The connection's streams and bodies write here, each to one atomic number. The connection's own task and the task
+//! that accepts connections read. The numbers need not be exact to the moment: each limit is checked several times
+//! before its time is over.
 
 use std::{
     sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
@@ -13,28 +13,28 @@ use tokio_util::sync::CancellationToken;
 
 use super::Patience;
 
-/// What goes on on one connection.
+/// The activity of one connection.
 #[derive(Debug)]
 pub(super) struct Activity {
-    /// Counts connections: tells two apart that are as long idle.
+    /// The connection's number. It orders two connections that have been idle for the same time.
     pub number: u64,
     /// When the service began to accept.
     epoch: Instant,
     /// Requests without a complete answer.
     in_flight: AtomicUsize,
-    /// Bodies of requests that somebody waits for.
+    /// Bodies of requests that a handler waits for.
     awaited: AtomicUsize,
     /// Answers of which there is more than the client has taken.
     offered: AtomicUsize,
-    /// Whether the client does not take what is written.
+    /// Whether the client does not take the bytes that the server writes.
     blocked: AtomicBool,
     /// Bytes that the client took.
     written: AtomicU64,
-    /// When the last answer was complete, or else the connection began, ms.
+    /// When the last answer was complete, or when the connection began if there was none, ms.
     idle_since_ms: AtomicU64,
     /// When the head of the next request began, ms; [`NOT_BEGUN`] before.
     head_since_ms: AtomicU64,
-    /// Whether there was a request.
+    /// Whether the client has sent a request.
     was_asked: AtomicBool,
     /// Tells the connection to end as soon as it is idle.
     end: CancellationToken,
@@ -61,7 +61,7 @@ impl Activity {
         }
     }
 
-    /// Bytes have come.
+    /// Bytes have arrived.
     pub fn heard(&self) {
         let waits = self.head_since_ms.load(Ordering::Relaxed) == NOT_BEGUN;
         if waits && !self.is_busy() {
@@ -77,57 +77,57 @@ impl Activity {
         self.head_since_ms.store(NOT_BEGUN, Ordering::Relaxed);
     }
 
-    /// The answer to a request is complete, or nobody wants it any more.
+    /// The answer to a request is complete, or the client no longer waits for it.
     pub fn answered(&self) {
         let now = since(self.epoch);
         self.idle_since_ms.store(now, Ordering::Relaxed);
         self.in_flight.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Somebody waits for a body, or does not any more.
+    /// Sets whether a handler waits for a body.
     pub fn awaits(&self, waits: bool) {
         count(&self.awaited, waits);
     }
 
-    /// There is more of an answer than the client has taken, or not any more.
+    /// Sets whether there is more of an answer than the client has taken.
     pub fn offers(&self, offers: bool) {
         count(&self.offered, offers);
     }
 
-    /// The client took bytes.
+    /// The client took `bytes`.
     pub fn wrote(&self, bytes: usize) {
         self.written.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// The client does not take what is written, or does again.
+    /// Sets whether the client does not take the bytes that the server writes.
     pub fn blocks(&self, blocks: bool) {
         if self.blocked.load(Ordering::Relaxed) != blocks {
             self.blocked.store(blocks, Ordering::Relaxed);
         }
     }
 
-    /// Whether a request has no complete answer, or the client has not taken it.
+    /// Whether a request has no complete answer, or the client has not taken the whole answer.
     pub fn is_busy(&self) -> bool {
         self.in_flight.load(Ordering::Relaxed) > 0 || self.blocked.load(Ordering::Relaxed)
     }
 
-    /// Whether somebody waits for the body of a request.
+    /// Whether a handler waits for the body of a request.
     pub fn is_awaiting(&self) -> bool {
         self.awaited.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether it is up to the client to take something.
+    /// Whether the server waits for the client to take bytes.
     fn is_offering(&self) -> bool {
         self.blocked.load(Ordering::Relaxed) || self.offered.load(Ordering::Relaxed) > 0
     }
 
-    /// Since when nothing was asked, ms; `None` while it is busy.
+    /// When the connection became idle, ms; `None` while it is busy.
     pub fn idle_since_ms(&self) -> Option<u64> {
         let since_ms = self.idle_since_ms.load(Ordering::Relaxed);
         (!self.is_busy()).then_some(since_ms)
     }
 
-    /// Has the connection end as soon as it is idle.
+    /// Tells the connection to end as soon as it is idle.
     pub fn end(&self) {
         self.end.cancel();
     }
@@ -140,7 +140,7 @@ impl Activity {
         self.end.cancelled().await;
     }
 
-    /// Whether the connection is idle, or the head of a request incomplete, for too long.
+    /// Whether the connection has been idle, or the head of a request incomplete, for too long.
     pub fn is_overdue(&self, patience: &Patience) -> bool {
         let Some(idle_since_ms) = self.idle_since_ms() else {
             return false;
@@ -170,7 +170,7 @@ fn since(epoch: Instant) -> u64 {
     u64::try_from(epoch.elapsed().as_millis()).unwrap_or(u64::MAX)
 }
 
-/// How fast a client takes what it is offered.
+/// How fast a client takes the bytes that the server writes.
 #[derive(Debug)]
 pub(super) struct Pace {
     since: Instant,
@@ -187,7 +187,7 @@ impl Pace {
         }
     }
 
-    /// Whether the client has taken less than it must, over a time that is the grace at least.
+    /// Whether the client has taken fewer bytes than it must, over at least the time of the grace.
     pub fn is_too_slow(&mut self, activity: &Activity, patience: &Patience) -> bool {
         let written = activity.written.load(Ordering::Relaxed);
         let elapsed = self.since.elapsed();

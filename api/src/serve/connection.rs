@@ -33,26 +33,26 @@ use crate::{Tls, layer::MAX_HEADER_BYTES};
 /// Longest time for the handshake of an encrypted connection.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How often an HTTP/2 client is asked whether it is still there, and how long it may take.
+/// How often the server sends a ping to an HTTP/2 client, and how long the client may take to answer.
 const PING_EVERY: Duration = Duration::from_secs(30);
 
 /// Most requests in flight on one HTTP/2 connection.
 const MAX_STREAMS: u32 = 128;
 
-/// Bytes of the headers of an HTTP/2 request, or of the metadata of a call, that are read: those beyond what is taken are
-/// refused with a code, those beyond this by the protocol.
+/// Bytes of the headers of an HTTP/2 request, or of the metadata of a call, that the server reads. Headers above
+/// [`MAX_HEADER_BYTES`] are refused with a code; headers above this are refused by the protocol.
 const MAX_HEADER_BYTES_READ: u32 = 4 * MAX_HEADER_BYTES as u32;
 
-/// What a client may send on one HTTP/2 stream before anyone has read it, bytes.
+/// Bytes that a client may send on one HTTP/2 stream before the server has read them.
 const STREAM_WINDOW_BYTES: u32 = 1 << 20;
 
 /// The same for a connection.
 const CONNECTION_WINDOW_BYTES: u32 = 2 << 20;
 
-/// How HTTP/2 begins on a connection that is not encrypted; no other method begins like it.
+/// The first bytes of HTTP/2 on a connection that is not encrypted; no other method begins with them.
 const PREFACE: &[u8; 3] = b"PRI";
 
-/// Longest time for the head of a request that was under way when the service stopped.
+/// Longest wait for the head of a request that had begun when the service stopped.
 const GOODBYE: Duration = Duration::from_secs(1);
 
 /// What a connection needs.
@@ -66,13 +66,13 @@ pub(super) struct Serving {
 /// A connection whose protocol is known.
 type Connection = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Why a connection is to end.
+/// Why the server ends a connection.
 enum End {
-    /// The service stops: what is in flight is answered.
+    /// The service stops; requests in flight are answered.
     Shutdown,
-    /// Nobody asks here, for long or while others wait.
+    /// The client has sent no request for too long, or others wait for room.
     Idle,
-    /// The client takes next to nothing of what it asked for.
+    /// The client takes the answer too slowly.
     TooSlow,
 }
 
@@ -80,7 +80,7 @@ enum End {
 
 impl Serving {
     pub async fn connection(self, stream: TcpStream, tls: Option<Tls>) {
-        // Answers are small and complete: waiting to fill a segment only delays them.
+        // Answers are small and complete: to wait until a segment is full only delays them.
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "cannot set TCP_NODELAY");
         }
@@ -93,7 +93,7 @@ impl Serving {
         };
         let serving = tokio::select! {
             serving = begun => serving,
-            // Nothing was asked yet.
+            // The client has sent no request yet.
             () = shutdown.cancelled() => return,
             () = activity.told_to_end() => return,
         };
@@ -118,7 +118,7 @@ impl Serving {
 
     async fn plain(self, stream: TcpStream) -> Option<Connection> {
         let mut first = [0; PREFACE.len()];
-        // Clients send the preface in one piece: what comes in smaller ones is something else.
+        // Clients send the preface in one piece: bytes that come in smaller pieces are another protocol.
         let peeked = timeout(self.patience.head, stream.peek(&mut first)).await;
         let is_http2 = matches!(peeked, Ok(Ok(count)) if first[..count] == *PREFACE);
         peeked.is_ok().then(|| self.serve(stream, is_http2, false))
@@ -154,14 +154,14 @@ impl Serving {
         }
         let serving = http1::Builder::new()
             .timer(TokioTimer::new())
-            // Heads are waited for below, by the same rule as idle connections.
+            // `watch` limits the wait for heads, by the rule for idle connections.
             .header_read_timeout(None)
             .serve_connection(stream, service);
         Box::pin(watched.until_end(serving, self.shutdown))
     }
 }
 
-/// A connection whose client is held to the limits.
+/// A connection whose client must keep the limits.
 struct MonitoredConnection {
     activity: Arc<Activity>,
     patience: Patience,
@@ -183,7 +183,7 @@ impl MonitoredConnection {
         };
         let goodbye = match end {
             End::TooSlow => return,
-            // Whoever waits for room waits no longer than it takes to say it.
+            // Others wait for room: they wait no longer than the connection takes to close.
             End::Idle => Duration::ZERO,
             End::Shutdown => GOODBYE,
         };

@@ -1,4 +1,4 @@
-//! Requests and answers on their way through a connection: who waits for whom is told.
+//! Requests and answers of a connection. They report to [`Activity`] who waits for whom.
 
 use std::{
     convert::Infallible,
@@ -19,10 +19,10 @@ use tower::ServiceExt;
 use super::activity::Activity;
 use crate::sessions::EncryptedConnection;
 
-/// For so long browsers that once came over an encrypted connection use no other.
+/// How long a browser that came over an encrypted connection uses no other kind.
 const ENCRYPTED_ONLY: &str = "max-age=31536000";
 
-/// What answers the requests of a connection.
+/// Answers the requests of a connection.
 #[derive(Clone)]
 pub(super) struct Exchange {
     pub router: Router,
@@ -30,20 +30,20 @@ pub(super) struct Exchange {
     pub is_encrypted: bool,
 }
 
-/// The body of a request; tells whether somebody waits for it.
+/// The body of a request. It reports whether the handler waits for it.
 struct RequestBody {
     body: Incoming,
     waits: Flag,
 }
 
-/// The body of an answer; tells whether there is more than the client has taken.
+/// The body of an answer. It reports whether there is more than the client has taken.
 pub(super) struct Answer {
     body: Body,
     offers: Flag,
     _request: InFlight,
 }
 
-/// Something that holds of a body; taken back when the body is dropped.
+/// A property of a body that is reported to [`Activity`]; it is reset when the body is dropped.
 struct Flag {
     activity: Arc<Activity>,
     tell: fn(&Activity, bool),
@@ -126,7 +126,7 @@ impl HttpBody for Answer {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let this = self.get_mut();
-        // It is asked for more when what there was is on its way.
+        // The connection asks for more once it has sent what it had.
         this.offers.set(false);
         let frame = ready!(Pin::new(&mut this.body).poll_frame(cx));
         this.offers.set(frame.is_some());

@@ -1,9 +1,10 @@
-//! The bytes of a connection: what passes is told, and the end of what the client sends is held back
-//! while it may still wait for an answer.
+//! The bytes of a connection. The socket reports traffic, and delays the end of what the client sends while the client
+//! may still wait for an answer.
 //!
-//! A client that has sent its request may close its sending side (`nc -N`) and read. It looks as one that
-//! has closed the connection: TCP tells the two apart only when something is sent. So for a while an answer
-//! in the making is made; then the client counts as gone. One that resets the connection is gone at once.
+//! A client that has sent its request may close its sending side (`nc -N`) and read. The server cannot tell it from a
+//! client that has closed the connection: TCP tells the two apart only when the server sends something. So the server
+//! goes on for a while with an answer that it has begun; then it takes the client for gone. A client that resets the
+//! connection is gone at once.
 
 use std::{
     io,
@@ -20,22 +21,22 @@ use tokio::{
 
 use super::activity::Activity;
 
-/// Longest wait for the answer of a client that sends nothing any more.
+/// Longest wait for the answer to a client that has closed its sending side.
 const HALF_CLOSED: Duration = Duration::from_secs(5);
 
-/// The same where the answer waits for the rest of a body: time enough to take up what is there.
+/// The same if the handler waits for the rest of a body: time enough to read the bytes that have arrived.
 const CUT_OFF: Duration = Duration::from_millis(100);
 
-/// A stream of bytes that tells what passes.
+/// A stream of bytes that reports its traffic.
 pub(super) struct Socket<S> {
     inner: S,
     activity: Arc<Activity>,
-    /// Heads begin with the next byte, and ends are held back: HTTP/2 knows neither.
+    /// Whether the protocol is HTTP/1.1. Only then does the next byte begin a head, and only then is the end delayed.
     is_http1: bool,
     ended: Option<DelayedEnd>,
 }
 
-/// An end that is held back.
+/// The end of what the client sends, while it is held back.
 struct DelayedEnd {
     at: Instant,
     look_again: Pin<Box<Sleep>>,
@@ -54,7 +55,7 @@ impl<S> Socket<S> {
         }
     }
 
-    /// Ready when the reader is to see the end.
+    /// Ready when the reader may see the end.
     fn end(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if !self.is_http1 || !self.activity.is_busy() {
             return Poll::Ready(());
@@ -76,7 +77,8 @@ impl<S> Socket<S> {
         Poll::Pending
     }
 
-    /// What was written was taken or not: where that was the last of an answer, the end can be seen.
+    /// Reports whether the client took what was written. If that completed the last answer, it wakes the reader, which
+    /// may now see the end.
     fn told<T>(&self, written: &Poll<T>) {
         self.activity.blocks(written.is_pending());
         if let (Some(ended), true) = (&self.ended, written.is_ready()) {

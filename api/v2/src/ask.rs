@@ -1,4 +1,4 @@
-//! One question by the protocol on its way, whatever it came in.
+//! How a question of the protocol is answered, over HTTP or gRPC.
 
 use std::time::Instant;
 
@@ -23,40 +23,40 @@ use crate::{
     room::Reservation,
 };
 
-/// A question whose form has been read.
+/// A question that has been read.
 pub struct Question {
-    /// What it demands.
+    /// The demands.
     pub demands: Demands,
     /// One tensor for each input.
     pub inputs: Vec<NamedTensor>,
-    /// Which outputs it wants.
+    /// The outputs that it asks for.
     pub selection: Selection,
 }
 
-/// How a question came.
+/// How a question arrived.
 #[derive(Clone, Copy)]
 pub struct Arrival<'a> {
     /// Who asks.
     pub caller: &'a Caller,
     /// Headers or metadata.
     pub headers: &'a HeaderMap,
-    /// When its last byte was there.
+    /// When its last byte arrived.
     pub at: Instant,
-    /// So long its client waits, milliseconds: the deadline where there is no other.
+    /// How long its client waits, milliseconds: the deadline if the question has no other.
     pub patience_ms: Option<f64>,
 }
 
-/// What a question came to.
+/// The answer to a question.
 pub struct InferAnswer {
-    /// What was answered, without its outputs.
+    /// The answer without its outputs.
     pub answer: Answer,
-    /// The wanted outputs.
+    /// The outputs that the question asked for.
     pub outputs: Vec<Output>,
-    /// What feedback names the answer by, where its application takes some.
+    /// The token that feedback names the answer by, if the application accepts feedback.
     pub token: Option<String>,
 }
 
-/// Has a question answered.
+/// Answers a question.
 pub async fn ask(
     state: &ApiState,
     (named, question): (&ResolvedName, Question),
@@ -112,7 +112,7 @@ pub async fn ask(
     })
 }
 
-/// The bytes of an input in shared memory, which count as those of a body do.
+/// The bytes of an input in shared memory. They count as those of a body do.
 pub fn read_region(
     state: &ApiState,
     caller: &Caller,
@@ -128,7 +128,7 @@ pub fn read_region(
     state.regions().read(caller, part)
 }
 
-/// Writes an output to where it is wanted in shared memory, if it is.
+/// Writes an output into shared memory if the question asks for that.
 fn write(state: &ApiState, caller: &Caller, output: &mut Output) -> Result<(), Problem> {
     let Some(part) = &mut output.part else {
         return Ok(());

@@ -1,4 +1,4 @@
-//! A model's configuration, as Triton's clients ask for it.
+//! A model's configuration, in the form of Triton's clients.
 
 use axum::{Json, extract::State};
 use serde::Serialize;
@@ -65,7 +65,7 @@ pub async fn config(
     of(&state, named).await.map(Json)
 }
 
-/// The configuration of what a name stands for.
+/// The configuration of the thing that a name names.
 pub(super) async fn of(state: &ApiState, named: ResolvedName) -> Result<ConfigBody, Problem> {
     let variants = state.metadata().variants().await?;
     let versions = named.versions(state).await?;

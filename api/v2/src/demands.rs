@@ -1,4 +1,4 @@
-//! What a request by the protocol demands of its answer, whatever the request came in.
+//! The demands of a request of the protocol, over HTTP or gRPC.
 
 use axum::http::{HeaderMap, HeaderName};
 use sextant_types::{Code, Prefer};
@@ -11,7 +11,7 @@ use crate::{
     targets::{PreferBody, TargetsBody},
 };
 
-/// Parameters that name targets. All that begin as they do are Sextant's own: what is not among them is misspelt.
+/// Parameters that name targets. The prefix `slo_` is Sextant's own: another name that begins with it is misspelt.
 const PARAMETERS: [&str; 9] = [
     "slo_latency_ms",
     "slo_min_accuracy",
@@ -37,7 +37,7 @@ const HEADERS: [&str; 9] = [
     "x-slo-sticky",
 ];
 
-/// What a request demands: targets, and what becomes of it where nothing meets them.
+/// The demands of a request: targets, and what happens if no variant meets them.
 #[derive(Debug, Default)]
 pub struct Demands {
     /// `slo_latency_ms`.
@@ -52,25 +52,25 @@ pub struct Demands {
     pub max_cost_per_1k_usd: Option<f64>,
     /// `slo_prefer`.
     pub prefer: Option<Prefer>,
-    /// The application's preset whose targets fill what the others leave open: `slo_preset`.
+    /// The preset of the application whose targets apply where the other parameters set none: `slo_preset`.
     pub preset: Option<String>,
-    /// Whether the closest variant may answer when nothing meets the targets: `slo_policy`.
+    /// Whether the closest variant may answer if none meets the targets: `slo_policy`.
     pub best_effort: Option<bool>,
-    /// The client's key by which queries keep their version while a canary is tried: `slo_sticky`.
+    /// The client's key: queries with the same key keep their version while a canary is tried: `slo_sticky`.
     pub sticky: Option<String>,
     /// The protocol's own `timeout`, microseconds; 0 is none.
     pub timeout_us: u64,
-    /// Whether to tell why the variant was chosen.
+    /// Whether the answer explains why its variant was chosen.
     pub explain: bool,
 }
 
 // === impl Demands ===
 
 impl Demands {
-    /// Targets: parameters, then headers, then the protocol's timeout.
+    /// Targets: from parameters, else from headers, else from the protocol's timeout.
     ///
     /// # Errors
-    /// [`Code::InvalidTarget`] for a header that is no number or that no target has the name of.
+    /// [`Code::InvalidTarget`] for a header that is not a number or whose name is not that of a target.
     pub fn targets(&self, headers: &HeaderMap) -> Result<TargetsBody, Problem> {
         let names = headers.keys().map(HeaderName::as_str);
         check_names("header", names, ("x-slo-", &HEADERS))?;
@@ -104,7 +104,7 @@ impl Demands {
         })
     }
 
-    /// Whether the closest variant may answer when nothing meets the targets: the parameter, then the header.
+    /// Whether the closest variant may answer if none meets the targets: from the parameter, else from the header.
     pub fn best_effort(&self, headers: &HeaderMap) -> Result<bool, Problem> {
         match self.best_effort {
             Some(given) => Ok(given),
@@ -112,7 +112,7 @@ impl Demands {
         }
     }
 
-    /// The number of the client's key: of the parameter, then of the header.
+    /// The number of the client's key: from the parameter, else from the header.
     pub fn sticky(&self, headers: &HeaderMap) -> Result<Option<u64>, Problem> {
         match &self.sticky {
             Some(key) => query::sticky(Some(key)),
@@ -120,7 +120,7 @@ impl Demands {
         }
     }
 
-    /// The name of a preset: the parameter, then the header.
+    /// The name of a preset: from the parameter, else from the header.
     pub fn preset<'a>(&'a self, headers: &'a HeaderMap) -> Result<Option<&'a str>, Problem> {
         match &self.preset {
             Some(name) => Ok(Some(name)),
@@ -129,15 +129,15 @@ impl Demands {
     }
 }
 
-/// Refuses parameters that begin as targets do and are none.
+/// Refuses parameters whose names begin as those of targets do and are not among them.
 ///
 /// # Errors
-/// [`Code::InvalidTarget`] with the nearest name that there is.
+/// [`Code::InvalidTarget`] with the nearest known name.
 pub fn check_parameters<'a>(names: impl Iterator<Item = &'a str>) -> Result<(), Problem> {
     check_names("parameter", names, ("slo_", &PARAMETERS))
 }
 
-/// Refuses names with a prefix that are not among those that there are.
+/// Refuses names with a prefix that are not among the known ones.
 fn check_names<'a>(
     what: &str,
     mut names: impl Iterator<Item = &'a str>,
@@ -167,7 +167,7 @@ fn text<'a>(headers: &'a HeaderMap, name: &'static str) -> Result<Option<&'a str
     text.transpose()
 }
 
-/// What `slo_policy` says: whether the closest variant may answer.
+/// The meaning of `slo_policy`: whether the closest variant may answer.
 pub fn best_effort(policy: Option<&str>) -> Result<Option<bool>, Problem> {
     match policy {
         None => Ok(None),
@@ -181,13 +181,13 @@ pub fn best_effort(policy: Option<&str>) -> Result<Option<bool>, Problem> {
     }
 }
 
-/// Which of the variants that meet all targets is to answer, as `field` says it.
+/// The preference among the variants that meet all targets; `field` is the name of the parameter or header.
 pub fn prefer(name: Option<&str>, field: &'static str) -> Result<Option<Prefer>, Problem> {
     let prefer = name.map(str::parse::<Prefer>).transpose();
     prefer.map_err(|error| Problem::new(Code::InvalidTarget, error.to_string()).field(field))
 }
 
-/// What `timeout` says, microseconds. Text is taken too, as clients send it.
+/// The value of `timeout`, microseconds. Text is accepted too, because clients send it.
 pub fn timeout_us(text: &str) -> Result<u64, Problem> {
     digits(text.trim_matches('"')).ok_or_else(|| {
         let text = short(text);
@@ -196,8 +196,8 @@ pub fn timeout_us(text: &str) -> Result<u64, Problem> {
     })
 }
 
-/// Checks `priority`. Every level is taken for the only one, as by a model that declares none: what decides
-/// here is the deadline.
+/// Checks `priority`. Every level counts as the only level, as for a model of Triton that declares none: deadlines
+/// order queries here.
 pub fn check_priority(text: &str) -> Result<(), Problem> {
     let level = digits(text.trim_matches('"'));
     level.map(drop).ok_or_else(|| {

@@ -1,9 +1,9 @@
 //! The Open Inference Protocol over gRPC, on the same port as HTTP and behind the same guard.
 //!
-//! Calls are read here, message by message, and not by a framework: their bytes count against the limits of all
-//! bodies while they arrive, and what goes wrong is one of the problems of the HTTP routes, which
-//! the outermost layer counts and writes in the form that the client reads. What answers them is what answers the
-//! HTTP routes of `/v2`.
+//! This module reads calls message by message, without a framework. So the bytes of a call count against the limits of
+//! all bodies while they arrive, and an error is one of the problems of the HTTP routes, which the outermost layer
+//! counts and writes in the form that the client reads. The functions that answer calls also answer the HTTP routes of
+//! `/v2`.
 
 use axum::{
     Router,
@@ -32,7 +32,7 @@ mod tensors;
 use call::{Call, Context};
 pub use status::{is_call, render};
 
-/// Each call by its path, with the operation of the HTTP API whose rule it obeys.
+/// Each call by its path, with the operation of the HTTP API whose rule it has.
 pub const RULES: &[(&str, &str)] = &[
     ("/inference.GRPCInferenceService/ServerLive", "v2_live"),
     ("/inference.GRPCInferenceService/ServerReady", "v2_ready"),
@@ -70,7 +70,7 @@ pub const RULES: &[(&str, &str)] = &[
         "/inference.GRPCInferenceService/RepositoryModelUnload",
         "v2_unload",
     ),
-    // They read where nothing is set, and look for themselves who may change something.
+    // A call that sets nothing only reads. The handlers check themselves whether the caller may change a setting.
     ("/inference.GRPCInferenceService/TraceSetting", "v2_trace"),
     ("/inference.GRPCInferenceService/LogSettings", "v2_log"),
     (
@@ -156,7 +156,7 @@ pub fn routes() -> Router<ApiState> {
         .route(
             &inference("SystemSharedMemoryUnregister"),
             change(memory::unregister, |region| {
-                // Without a name it is all of them.
+                // Without a name, the call concerns all regions.
                 match region.name.as_str() {
                     "" => crate::memory::ALL,
                     name => name,
@@ -180,13 +180,13 @@ pub fn routes() -> Router<ApiState> {
     with_reflection(router)
 }
 
-/// Adds the services that describe the others, in both of their versions.
+/// Adds the reflection services, in both of their versions.
 fn with_reflection(router: Router<ApiState>) -> Router<ApiState> {
     let builder = || {
         let builder = tonic_reflection::server::Builder::configure();
         builder.register_encoded_file_descriptor_set(proto::DESCRIPTORS)
     };
-    // They fail where the descriptors are not what the build has written.
+    // They fail only if the descriptors are not those that the build wrote.
     let router = match builder().build_v1() {
         Ok(service) => router.route_service(REFLECTION, service),
         Err(error) => failed(router, &error),
@@ -202,7 +202,7 @@ fn failed(router: Router<ApiState>, error: &dyn std::fmt::Display) -> Router<Api
     router
 }
 
-/// A call of one message that is answered with one.
+/// A call with one message as request and one as answer.
 fn unary<M, R, F>(run: fn(Context, M) -> F) -> MethodRouter<ApiState>
 where
     M: Message + Default + 'static,
@@ -212,7 +212,7 @@ where
     change(run, |_| "")
 }
 
-/// The same for a change, which the audit record keeps: `about` says what is changed.
+/// The same for a change, which is kept in the audit record: `about` returns what is changed.
 fn change<M, R, F>(run: fn(Context, M) -> F, about: fn(&M) -> &str) -> MethodRouter<ApiState>
 where
     M: Message + Default + 'static,
@@ -238,7 +238,7 @@ where
 mod tests {
     use super::*;
 
-    /// The paths of the described calls that are answered.
+    /// The paths of those described calls that the service answers.
     fn paths() -> Vec<String> {
         use prost_types::FileDescriptorSet;
         let set = FileDescriptorSet::decode(proto::DESCRIPTORS).expect("the build has written it");

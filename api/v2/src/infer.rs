@@ -1,4 +1,4 @@
-//! Inference by the protocol.
+//! Inference over HTTP.
 
 use std::{borrow::Cow, time::Instant};
 
@@ -139,7 +139,7 @@ async fn answer(
     })
 }
 
-/// A question of a body with a JSON part, and its id.
+/// The question in a body with a JSON part, and its id.
 fn read(
     state: &ApiState,
     caller: &Caller,

@@ -1,11 +1,10 @@
-//! `/v2`: the Open Inference Protocol, so that its clients can come as they are.
+//! `/v2`: the Open Inference Protocol, so that its clients can be used without a change.
 //!
-//! The model of the protocol may be a variant, a model or an application; they are tried in this
-//! order. Models have versions (`/v1/models`), the others the version `1` alone. Targets come as parameters (`slo_latency_ms`,
+//! The model of the protocol may be a variant, a model or an application; they are tried in this order. Models have
+//! versions (`/v1/models`); the others have the version `1` alone. Targets come as parameters (`slo_latency_ms`,
 //! `slo_min_accuracy`, `slo_max_error`, `slo_min_relative_accuracy`, `slo_max_cost_per_1k_usd`, `slo_preset`,
-//! `slo_policy`), as headers (`x-slo-latency-ms`, `x-slo-min-accuracy`, `x-slo-min-relative-accuracy`,
-//! `x-slo-preset`), or as the protocol's own `timeout` (microseconds).
-//! No content type is ever asked for: some clients send none.
+//! `slo_policy`), as headers (`x-slo-latency-ms`, `x-slo-min-accuracy`, `x-slo-min-relative-accuracy`, `x-slo-preset`),
+//! or as the protocol's own `timeout` (microseconds). No content type is required, because some clients send none.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +21,7 @@ use tower_http::compression::{CompressionLayer, predicate::SizeAbove};
 use utoipa::ToSchema;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-// Modules know what lies beneath by these names.
+// Modules of this package use the packages below it by these names.
 use sextant_api_core::{
     ApiState,
     auth::{self, Caller},
@@ -52,13 +51,13 @@ mod wire;
 
 pub use named::ResolvedName;
 
-/// Smaller answers are sent as they are.
+/// Smaller answers are not compressed.
 const LEAST_COMPRESSED_BYTES: u64 = 1024;
 
-/// The version of what has only one: variants, applications and pipelines.
+/// The version of things that have only one: variants, applications and pipelines.
 const VERSION: &str = "1";
 
-/// The platform of every model, whatever engine runs it.
+/// The platform of every model, whichever engine runs it.
 const PLATFORM: &str = "onnx_onnxv1";
 
 /// Extensions of the protocol that always work.
@@ -149,7 +148,7 @@ pub struct IndexEntryBody {
 pub fn routes() -> OpenApiRouter<ApiState> {
     OpenApiRouter::new()
         .routes(routes!(server))
-        // As the protocol's own description has it.
+        // As in the protocol's own description.
         .route("/v2/", get(server))
         .routes(routes!(live))
         .routes(routes!(ready))
@@ -178,7 +177,7 @@ pub fn routes() -> OpenApiRouter<ApiState> {
         .merge(inference())
 }
 
-/// Answers come compressed where the client accepts that and it is worth it.
+/// Compresses an answer if the client accepts that and the answer is large enough.
 fn inference() -> OpenApiRouter<ApiState> {
     OpenApiRouter::new()
         .routes(routes!(infer::infer))
@@ -289,10 +288,10 @@ pub async fn model_version_ready(
     model_ready(state, named).await
 }
 
-/// What of the index is wanted.
+/// Which entries of the index the client asks for.
 #[derive(Debug, Default, Deserialize)]
 struct IndexBody {
-    /// Only what is loaded.
+    /// Only those that are loaded.
     #[serde(default, deserialize_with = "json::or_default")]
     ready: bool,
 }
@@ -314,7 +313,7 @@ pub async fn index(
     entries(&state, &caller, wanted.ready).await.map(Json)
 }
 
-/// Why what has no variant loaded cannot be asked.
+/// Why something without a loaded variant cannot be asked.
 const NOT_LOADABLE: &str = "nothing of it is loaded, and no worker can load it now";
 
 /// The index as a caller sees it.
@@ -338,7 +337,7 @@ async fn entries(
     let released = snapshot.variants.iter();
     let releases = Releases::of(released.map(|it| (&it.application, &it.model, &it.release)));
     let models = versions(caller, &releases);
-    // A name may be both.
+    // A name may be both a model and an application.
     let is_model = |name: &ApplicationId| models.iter().any(|it| it.0 == name.as_str());
     let applications = applications.iter().filter(|name| !is_model(name));
     let applications = applications.map(|name| {
@@ -385,12 +384,12 @@ async fn entries(
         .collect())
 }
 
-/// Each version of each model that the caller may see: its name, its number, and what addresses it.
+/// Each version of each model that the caller may see: its name, its number, and its route.
 fn versions(caller: &Caller, releases: &Releases) -> Vec<(String, u32, Route)> {
     let lines = releases.lines().iter();
     let lines = lines.filter(|line| caller.sees(&line.application));
     let versions = lines.flat_map(|line| {
-        // A name that another application's model has must be told with its own.
+        // If another application has a model of the same name, the entry's name contains the application.
         let is_bare = releases.whole(&line.name) == Some(line);
         let name = match is_bare {
             true => line.name.to_string(),
@@ -405,7 +404,7 @@ fn versions(caller: &Caller, releases: &Releases) -> Vec<(String, u32, Route)> {
     versions.collect()
 }
 
-/// Why nothing can be asked of a model whose registration has failed; `None` of others.
+/// Why a model whose registration has failed cannot be asked; `None` for other models.
 fn failure(model: &Model) -> Option<String> {
     let why = match (model.status, &model.error) {
         (ModelStatus::Failed, Some(error)) => error.message.as_str(),

@@ -17,7 +17,7 @@ use crate::{
     regions::{Region, Registration},
 };
 
-/// What the audit record calls all regions of a key.
+/// The subject of an audit entry about all regions of a key.
 pub(super) const ALL: &str = "all regions";
 
 /// A region that is registered.
@@ -160,7 +160,7 @@ pub async fn unregister_cuda() -> StatusCode {
     StatusCode::OK
 }
 
-/// Regions as they are told.
+/// Regions as clients see them.
 pub(super) fn listed(
     state: &ApiState,
     caller: &Caller,

@@ -1,4 +1,4 @@
-//! What a path of the protocol names: a variant, a model in a version, an application.
+//! The thing that a path of the protocol names: a variant, a version of a model, or an application.
 
 use axum::{
     extract::{FromRequestParts, Path},
@@ -10,7 +10,7 @@ use sextant_types::{ApplicationId, Code, ModelId, Releases, Route, Signature, Va
 use super::{VERSION, failure};
 use crate::{ApiState, auth::Caller, codec::short, extract, problem::Problem};
 
-/// What a path names: the text, and what it stands for.
+/// The name in a path, and the thing that it names.
 pub struct ResolvedName {
     pub(super) name: String,
     pub(super) route: Route,
@@ -38,7 +38,7 @@ impl FromRequestParts<ApiState> for ResolvedName {
 // === impl ResolvedName ===
 
 impl ResolvedName {
-    /// What a name and a version stand for, where that is the caller's business; without a version the only one.
+    /// The thing with a name and a version, if the caller may see it; without a version, the only one.
     pub(super) async fn find(
         state: &ApiState,
         caller: &Caller,
@@ -95,7 +95,7 @@ impl ResolvedName {
         Ok(Problem::new(Code::ModelNotFound, detail))
     }
 
-    /// Of a model: the versions that are meant and ready, by number.
+    /// The versions of a model that the name addresses and that are ready, by number; none if it is not a model.
     pub(super) async fn versions(&self, state: &ApiState) -> Result<Vec<(u32, ModelId)>, Problem> {
         let Route::Model(reference) = &self.route else {
             return Ok(Vec::new());
@@ -113,7 +113,7 @@ impl ResolvedName {
         Ok(meant.map(|(number, id)| (number, id.clone())).collect())
     }
 
-    /// The numbers of its versions that are ready.
+    /// The numbers of those versions that are ready.
     pub(super) async fn version_names(&self, state: &ApiState) -> Result<Vec<String>, Problem> {
         let versions = self.versions(state).await?;
         Ok(match versions.is_empty() {
@@ -122,7 +122,7 @@ impl ResolvedName {
         })
     }
 
-    /// The number of the version that has answered; 1 of what has no versions.
+    /// The number of the version that answered; 1 for something without versions.
     pub(super) fn version_of(&self, state: &ApiState, answer: &Answer) -> u32 {
         match &self.route {
             Route::Model(_) => state.directory().version(&answer.model).unwrap_or(1),
@@ -130,7 +130,7 @@ impl ResolvedName {
         }
     }
 
-    /// Why nothing is found under a name.
+    /// The problem of a name that names nothing.
     async fn missing(state: &ApiState, caller: &Caller, name: &str) -> Problem {
         for route in meanings(name) {
             let Some(unannounced) = state.unannounced(&route) else {
@@ -141,7 +141,7 @@ impl ResolvedName {
                 Err(problem) => problem,
             };
         }
-        // Clients look for the first words, which are Triton's.
+        // Clients search for the first words, which are those of Triton.
         let why = match Self::failed(state, caller, name).await {
             Some(failure) => format!("is not ready: {failure}"),
             None => "is not found: there is no variant, model or application of that name that can answer".to_owned(),
@@ -150,7 +150,7 @@ impl ResolvedName {
         Problem::new(Code::ModelNotFound, detail)
     }
 
-    /// Why a model of that name cannot be asked, where its registration has failed and the caller may see it.
+    /// Why the model of that name cannot be asked, if its registration has failed and the caller may see it.
     async fn failed(state: &ApiState, caller: &Caller, name: &str) -> Option<String> {
         let model = state
             .registry()
@@ -163,7 +163,7 @@ impl ResolvedName {
             .flatten()
     }
 
-    /// Refuses what cannot be answered now.
+    /// Refuses a name that cannot be answered now.
     pub(super) fn check_ready(&self, state: &ApiState) -> Result<(), Problem> {
         if state.dispatcher().is_ready(&self.route) {
             return Ok(());
@@ -176,7 +176,7 @@ impl ResolvedName {
     }
 }
 
-/// What a name may stand for, in the order in which it is taken.
+/// The things that a name may name, in the order in which they are tried.
 fn meanings(name: &str) -> impl Iterator<Item = Route> {
     let variant = VariantId::new(name).map(Route::Variant);
     let model = name.parse::<ModelId>().map(Route::Model);
@@ -184,7 +184,7 @@ fn meanings(name: &str) -> impl Iterator<Item = Route> {
     [variant, model, application].into_iter().flatten()
 }
 
-/// What a name stands for.
+/// The thing that a name names.
 fn resolve(
     dispatcher: &DispatcherClient,
     name: &str,

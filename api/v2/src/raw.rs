@@ -1,4 +1,4 @@
-//! A body that is the one input of a model and nothing else: `inference-header-content-length` is then 0.
+//! A body that is the only input of a model and has no JSON: `inference-header-content-length` is then 0.
 
 use axum::http::HeaderMap;
 use bytes::Bytes;
@@ -17,7 +17,7 @@ pub fn is_raw(headers: &HeaderMap) -> bool {
         .is_some_and(|length| length == "0")
 }
 
-/// One row of the only input, answered in binary.
+/// The question: one row of the only input, answered in binary.
 pub fn question(signature: &Signature, body: Bytes) -> Result<Question, Problem> {
     let [spec] = &signature.inputs[..] else {
         let count = signature.inputs.len();
@@ -61,7 +61,7 @@ fn tensor(spec: &TensorSpec, batched: bool, body: Bytes) -> Result<Tensor, Strin
     }
 }
 
-/// The shape of one row of so many elements; one size may be left to their number.
+/// The shape of one row of `length` elements; one size may be open, and follows from their number.
 fn shape(spec: &TensorSpec, batched: bool, length: usize) -> Result<Vec<usize>, String> {
     let size = |(index, size): (usize, &Option<u64>)| match size {
         _ if batched && index == 0 => Some(1),

@@ -1,12 +1,12 @@
-//! Loading and unloading by name: what Triton's clients ask before and after their queries.
+//! Loading and unloading by name, which Triton's clients do before and after their queries.
 //!
-//! What is loaded where is for the autoscaler to decide; queries make it decide. So a name is loaded by a query that
-//! is made up, all zeros, which waits as every query does until a variant is loaded, and it is held by another one
-//! now and then, so that what answers it does not count as idle. Nothing else is kept for it: where memory is short,
-//! it goes as others do, and comes back.
+//! The autoscaler decides what is loaded where, and it decides by queries. So a synthetic query of zeros loads a name:
+//! it waits, as every query does, until a variant is loaded. Further synthetic queries from time to time hold the name,
+//! so that the variant that answers them does not count as idle. Nothing else is kept for a held name: if memory is
+//! short, its variant is unloaded as others are, and loaded again later.
 //!
-//! Of a pipeline what its steps ask is loaded and held: no picture is made of zeros, so that a query of these to the whole
-//! may end in its first step.
+//! For a pipeline, each target of its steps is loaded and held by a query of its own: zeros are no picture, so a query
+//! of zeros to the whole pipeline may end in its first step.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -31,7 +31,7 @@ use crate::{ApiState, auth::Subject, body::body_too_large, json, problem::Proble
 /// Longest wait for a load.
 const LONGEST_LOAD: Duration = Duration::from_secs(120);
 
-/// Pause where the dispatcher says that something is being loaded, but not when it will be there.
+/// Pause if the dispatcher says that a variant is being loaded, but not when it will be ready.
 const AGAIN: Duration = Duration::from_millis(100);
 
 /// Time between two queries that hold a name.
@@ -47,7 +47,7 @@ pub struct ChangeBody<'a> {
     parameters: HashMap<&'a str, &'a RawValue>,
 }
 
-/// An empty answer, and what was changed.
+/// An empty answer, and the name of what was changed.
 pub(super) type ChangeResponse = (Extension<Subject>, StatusCode);
 
 /// Has a variant loaded and waits until it has answered; from then on it does not count as idle.
@@ -100,7 +100,7 @@ async fn check_body(state: &ApiState, body: Body) -> Result<(), Problem> {
     check_parameters(said.parameters.keys().copied())
 }
 
-/// Refuses parameters that would bring a model.
+/// Refuses parameters that would supply a model.
 pub(super) fn check_parameters<'a>(
     names: impl IntoIterator<Item = &'a str>,
 ) -> Result<(), Problem> {
@@ -116,7 +116,7 @@ pub(super) fn check_parameters<'a>(
     }
 }
 
-/// Has something of a name loaded, and holds it.
+/// Loads a variant of a name, and holds it.
 pub(super) async fn make_ready(state: &ApiState, named: ResolvedName) -> Result<(), Problem> {
     let max_bytes = state.limits().max_body_bytes;
     let asked = (named.route, Targets::default());
@@ -134,15 +134,15 @@ pub(super) async fn make_ready(state: &ApiState, named: ResolvedName) -> Result<
     state.holds().hold(named.name, state.draining(), asking)
 }
 
-/// A query that nobody asked.
+/// A query that the front end makes itself.
 struct SyntheticQuery {
     route: Route,
     inputs: Vec<NamedTensor>,
     targets: Targets,
 }
 
-/// What the steps of a pipeline ask, each a query of its own; `None` of what is no pipeline. What cannot be asked is left
-/// out: a query to the whole tells why.
+/// A query for each target of a pipeline's steps; `None` if the route is not a pipeline. A target that cannot be asked
+/// is left out: a query to the whole pipeline says why.
 fn steps_of(state: &ApiState, route: &Route) -> Option<Vec<SyntheticQuery>> {
     let mut asked = Vec::new();
     if !add_steps(state, route, &mut asked) {
@@ -156,7 +156,8 @@ fn steps_of(state: &ApiState, route: &Route) -> Option<Vec<SyntheticQuery>> {
     Some(queries.collect())
 }
 
-/// Adds what the steps of a pipeline ask, and those of pipelines that are steps; false of what is no pipeline.
+/// Adds the targets of a pipeline's steps, also those of steps that are pipelines; returns false if the route is not a
+/// pipeline.
 fn add_steps(state: &ApiState, route: &Route, asked: &mut Vec<(Route, Targets)>) -> bool {
     let Route::Application(name) = route else {
         return false;
@@ -204,13 +205,13 @@ impl SyntheticQuery {
             )
         };
         match dispatcher.query(query).await {
-            // What a model makes of zeros is not the question: it was loaded.
+            // The engine's failure on zeros does not matter: the variant was loaded.
             Err(error) if error.code == Code::EngineFailed => Ok(()),
             answered => answered.map(drop),
         }
     }
 
-    /// Has everything loaded that it takes to answer.
+    /// Loads everything that is needed to answer.
     async fn load_all(&self, state: &ApiState) -> Result<(), Problem> {
         let dispatcher = state.dispatcher();
         let Some(steps) = steps_of(state, &self.route) else {
@@ -220,7 +221,7 @@ impl SyntheticQuery {
             step.load(dispatcher).await?;
         }
         match self.load(dispatcher).await {
-            // What a step makes of zeros alone is not the question, either.
+            // A step's failure on zeros does not matter, either.
             Err(problem) if is_of_inputs(problem.code()) => Ok(()),
             answered => answered,
         }
@@ -238,7 +239,7 @@ impl SyntheticQuery {
         }
     }
 
-    /// Until there is nothing of the name any more.
+    /// Repeats the query until the name names nothing any more.
     async fn repeat(&self, state: &ApiState) {
         loop {
             sleep(HOLD_EVERY).await;
@@ -262,7 +263,7 @@ impl SyntheticQuery {
     }
 }
 
-/// Whether an error says that a step makes nothing of its inputs.
+/// Whether an error says that a step cannot use its inputs.
 fn is_of_inputs(code: Code) -> bool {
     matches!(code, Code::InvalidTensor | Code::StepFailed)
 }

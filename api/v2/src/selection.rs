@@ -1,4 +1,4 @@
-//! Which outputs a request wants, and in which form.
+//! Which outputs a request asks for, and in which form.
 
 use sextant_registry::ScoredOutput;
 use sextant_types::{Code, NamedTensor, Tensor, TensorSpec, convert};
@@ -9,29 +9,29 @@ use crate::{
     problem::Problem,
 };
 
-/// Which outputs are wanted and how.
+/// The outputs that a request asks for, and their form.
 #[derive(Debug, Default)]
 pub struct Selection {
-    /// All in the same form where it is empty.
+    /// The outputs; if empty, all outputs in the same form.
     pub wanted: Vec<SelectedOutput>,
-    /// Whether outputs are binary of which nothing else is said.
+    /// Whether outputs without a form of their own are binary.
     pub binary: bool,
 }
 
-/// An output that is wanted.
+/// An output that a request asks for.
 #[derive(Debug)]
 pub struct SelectedOutput {
     /// Its name in the graph.
     pub name: String,
-    /// Whether it is binary; `None`: as the others.
+    /// Whether it is binary; `None`: as `Selection::binary` says.
     pub binary: Option<bool>,
-    /// So many of its greatest elements in place of all; 0 for all.
+    /// The number of its greatest elements that replace the whole output; 0 for the whole output.
     pub classes: usize,
-    /// Where in shared memory it is wanted.
+    /// The part of shared memory that it is written to.
     pub part: Option<Part>,
 }
 
-/// What the columns of outputs stand for.
+/// The meaning of the columns of outputs.
 #[derive(Clone, Copy)]
 pub struct Columns<'a> {
     /// Whether the first dimension counts rows.
@@ -40,20 +40,20 @@ pub struct Columns<'a> {
     pub scored: Option<&'a ScoredOutput>,
 }
 
-/// A wanted output, ready to be written.
+/// An output that is ready to be written.
 pub struct Output {
     /// Its name and its elements.
     pub named: NamedTensor,
     /// Whether it is binary.
     pub binary: bool,
-    /// Where in shared memory it is; its length there is that of the output.
+    /// The part of shared memory that it is written to; the length is that of the output.
     pub part: Option<Part>,
 }
 
 // === impl Selection ===
 
 impl Selection {
-    /// Refuses outputs that the model does not have, and those that are wanted twice.
+    /// Refuses outputs that the model does not have, and outputs that are named twice.
     pub fn check(&self, known: &[TensorSpec]) -> Result<(), Problem> {
         let refuse = |detail: String| {
             let problem = Problem::new(Code::InvalidTensor, detail);
@@ -72,12 +72,12 @@ impl Selection {
         Ok(())
     }
 
-    /// Whether classes are wanted, which may have names.
+    /// Whether a selected output has classes, which may have names.
     pub fn any_classes(&self) -> bool {
         self.wanted.iter().any(|chosen| chosen.classes > 0)
     }
 
-    /// The wanted outputs of all, in the model's order.
+    /// The selected outputs out of all, in the model's order.
     pub fn of(
         &self,
         outputs: Vec<NamedTensor>,
@@ -105,8 +105,8 @@ impl Selection {
     }
 }
 
-/// The classification extension: of each row its `k` greatest elements as `score:position:name`, all that a row
-/// has counted through.
+/// The classification extension: the `k` greatest elements of each row as `score:position:name`. The position counts
+/// through all elements of the row.
 fn classified(
     output: &NamedTensor,
     k: usize,

@@ -1,4 +1,4 @@
-//! Settings that clients of Triton read and change while the service runs: what is logged, and what is traced.
+//! Settings of the log and of traces, which clients of Triton read and change while the service runs.
 
 use axum::{
     Json,
@@ -35,7 +35,7 @@ pub struct TraceBody {
     trace_mode: &'static str,
 }
 
-/// The settings of traces by name, and their only values.
+/// The settings of traces by name, each with the only value that it can have.
 pub(super) const TRACE: [(&str, &str); 6] = [
     ("trace_level", "OFF"),
     ("trace_rate", "1000"),

@@ -1,4 +1,4 @@
-//! What was answered by name, as Triton's clients ask for it.
+//! Statistics by name, in the form of Triton's clients.
 
 use axum::{Json, extract::State};
 use serde::Serialize;
@@ -97,7 +97,8 @@ pub async fn statistics(
     }))
 }
 
-/// What was answered under a name: of a model by each of its versions. What has failed is said of the name that was asked.
+/// The statistics of a name; those of a model have one entry for each version. Failures are counted by the name that
+/// was asked, so they stand with the last version.
 pub(super) async fn of(
     state: &ApiState,
     named: &ResolvedName,
@@ -150,7 +151,7 @@ pub async fn all_statistics(State(state): State<ApiState>, caller: Caller) -> Js
     Json(StatisticsBody { model_stats })
 }
 
-/// What each variant has answered that the caller may see.
+/// The statistics of each variant that the caller may see.
 pub(super) fn all(state: &ApiState, caller: &Caller) -> Vec<StatisticBody> {
     let totals = state.metrics().totals(None);
     let seen = totals

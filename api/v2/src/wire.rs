@@ -1,4 +1,4 @@
-//! Bodies of the protocol: JSON, and JSON with binary tensors behind it.
+//! Bodies of the protocol: JSON, and JSON followed by binary tensors.
 
 use std::fmt;
 
@@ -46,11 +46,11 @@ pub struct InferBody<'a> {
     pub outputs: Vec<RequestedOutput<'a>>,
 }
 
-/// Parameters of a request; others are ignored, unless they begin as targets do.
+/// Parameters of a request. Others are ignored, unless their names begin as those of targets do.
 #[derive(Debug, Default)]
 pub struct Parameters<'a> {
     known: TargetParameters<'a>,
-    /// The first that begins as targets do and is none.
+    /// The first name that begins as those of targets do and is not one of them.
     misspelt: Option<String>,
 }
 
@@ -79,7 +79,7 @@ struct TargetParameters<'a> {
     explain: bool,
 }
 
-/// One wanted output.
+/// An output that a request asks for.
 #[derive(Debug, Deserialize)]
 pub struct RequestedOutput<'a> {
     #[serde(borrow)]
@@ -88,7 +88,8 @@ pub struct RequestedOutput<'a> {
     parameters: TensorParameters<'a>,
 }
 
-/// The answer: all in JSON, or with the wanted outputs in binary behind it, and then where the JSON ends.
+/// The answer: all of it in JSON, or with outputs in binary behind the JSON. In the latter case, the first value is the
+/// length of the JSON.
 pub fn answer(
     named: (&str, u32, Option<&str>),
     told: (&Answer, Option<&str>),
@@ -162,7 +163,7 @@ fn head(
         out.extend_from_slice(b",\"feedback_token\":");
         write::string(&mut out, token);
     }
-    // Parameters are text, numbers or booleans: of the explanation there is only the sentence.
+    // Parameters are text, numbers or booleans, so the explanation consists of its sentence alone.
     if let Some(explanation) = &answer.explanation {
         out.extend_from_slice(b",\"explanation\":");
         write::string(&mut out, &explanation.reason);
@@ -179,7 +180,7 @@ impl<'a> InferBody<'a> {
         json::borrowed(bytes)
     }
 
-    /// Which outputs are wanted, without borrowing from the body.
+    /// The outputs that the request asks for, without borrowing from the body.
     pub fn selection(&self) -> Result<Selection, Problem> {
         let wanted = |wanted: &RequestedOutput<'_>| {
             Ok(SelectedOutput {
@@ -200,7 +201,7 @@ impl<'a> InferBody<'a> {
 // === impl Parameters ===
 
 impl Parameters<'_> {
-    /// What they demand.
+    /// The demands of the query.
     pub fn demands(&self) -> Result<Demands, Problem> {
         demands::check_parameters(self.misspelt.as_deref().into_iter())?;
         let known = &self.known;
@@ -240,7 +241,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Parameters<'a> {
     }
 }
 
-/// Reads the known parameters and notes one that is misspelt.
+/// Reads the known parameters, and notes a misspelt one.
 struct Reader<'m>(&'m mut Option<String>);
 
 impl<'de> Visitor<'de> for Reader<'_> {
@@ -259,7 +260,7 @@ impl<'de> Visitor<'de> for Reader<'_> {
     }
 }
 
-/// The members of a map, whose names are looked at on their way.
+/// The members of a map; it checks each name on the way.
 struct Names<'m, M> {
     map: M,
     misspelt: &'m mut Option<String>,

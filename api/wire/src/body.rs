@@ -1,4 +1,4 @@
-//! Collecting request bodies within limits.
+//! Reading request bodies within limits.
 
 use std::{ops::Deref, time::Duration};
 
@@ -13,29 +13,29 @@ use crate::{
     room::{Reservation, Room},
 };
 
-/// What a body may cost.
+/// The limits of a body.
 #[derive(Debug, Clone, Copy)]
 pub struct BodyLimit<'a> {
     /// Most bytes.
     pub max_bytes: usize,
-    /// Longest time until its last byte.
+    /// Longest time until its last byte has arrived.
     pub timeout: Duration,
-    /// Where its bytes are counted.
+    /// The room in which its bytes are counted.
     pub room: &'a Room,
 }
 
-/// A whole body and its part of the room, which is given back when it is dropped.
+/// A whole body and its reservation, which is given back when this is dropped.
 #[derive(Debug)]
 pub struct ReservedBody {
     bytes: Bytes,
     taken: Reservation,
 }
 
-/// Most bytes that are read and thrown away behind a refusal: a client that is still sending
-/// when the connection closes may never see the answer.
+/// Most bytes that are read and discarded after a refusal: a client that is still sending when the
+/// connection closes may never see the answer.
 pub const DISCARD_BYTES: usize = 32 << 20;
 
-/// Most bytes that are set aside for a body because its head declares them.
+/// Most bytes that are allocated for a body because its head declares them.
 const BELIEVED_BYTES: usize = 1 << 20;
 
 /// Longest time for that.
@@ -62,7 +62,7 @@ pub async fn collect(mut body: Body, limit: BodyLimit<'_>) -> Result<ReservedBod
     }
 }
 
-/// Reads what is left of a refused body, within reason.
+/// Reads the rest of a refused body, within limits.
 pub async fn discard<E>(pieces: &mut (impl Stream<Item = Result<Bytes, E>> + Unpin)) {
     let read = async {
         let mut left = DISCARD_BYTES;
@@ -73,20 +73,20 @@ pub async fn discard<E>(pieces: &mut (impl Stream<Item = Result<Bytes, E>> + Unp
             left = rest;
         }
     };
-    // Past the time the connection closes as it would have at once.
+    // After the time limit the connection closes, as it would have done at once.
     let _ = tokio::time::timeout(DISCARD_TIME, read).await;
 }
 
-/// A body, and the setting that says how large it may be.
+/// What a refusal calls a body.
 const BODY: &str = "the body";
 
-/// The refusal of something larger than the `max_bytes` that it may have, whatever is configured.
+/// The refusal of something that is larger than `max_bytes`, a limit that no setting changes.
 pub fn too_large(what: &str, max_bytes: u64) -> Problem {
     let detail = format!("{what} is larger than the `{max_bytes}` bytes that it may have");
     Problem::new(Code::TooLarge, detail)
 }
 
-/// The refusal of a body, or what counts as one.
+/// The refusal of a body, or of something that counts as a body.
 pub fn body_too_large(what: &str, max_bytes: u64) -> Problem {
     beyond_setting(what, max_bytes, "limits.max_body_bytes")
 }
@@ -101,13 +101,13 @@ fn beyond_setting(what: &str, max_bytes: u64, setting: &str) -> Problem {
     Problem::new(Code::TooLarge, detail)
 }
 
-/// The refusal of a body that broke off.
+/// The refusal of a body that ended too early.
 pub fn broken(error: &axum::Error) -> Problem {
     let detail = format!("the body could not be read to its end: {error}");
     Problem::new(Code::InvalidRequest, detail)
 }
 
-/// A body as it arrives.
+/// The pieces of a body as they arrive.
 struct Pieces<'a> {
     body: &'a mut Body,
     max_bytes: usize,
@@ -126,7 +126,7 @@ impl<'a> Pieces<'a> {
     }
 
     async fn collect(&mut self) -> Result<Bytes, Problem> {
-        // A declared length over the limit is refused before anything is kept.
+        // A declared length above the limit is refused before anything is kept.
         if self.body.size_hint().lower() > self.max_bytes as u64 {
             return Err(body_too_large(BODY, self.max_bytes as u64));
         }
@@ -136,7 +136,7 @@ impl<'a> Pieces<'a> {
         let Some(second) = self.next().await? else {
             return Ok(first);
         };
-        // What is declared is not believed any further than what has arrived.
+        // No more memory is allocated for a declared length than has arrived already.
         let rest = usize::try_from(self.body.size_hint().lower()).unwrap_or(self.max_bytes);
         let rest = rest.min(self.max_bytes).min(BELIEVED_BYTES);
         let mut whole = BytesMut::with_capacity(first.len() + second.len() + rest);
@@ -174,7 +174,7 @@ impl ReservedBody {
         &self.bytes
     }
 
-    /// Its part of the room.
+    /// Its reservation.
     pub fn taken(&mut self) -> &mut Reservation {
         &mut self.taken
     }

@@ -1,4 +1,4 @@
-//! The most likely classes of an answer, by name where the model's classes have names.
+//! The most likely classes of an answer, by name if the model's classes have names.
 
 use std::{
     collections::HashMap,
@@ -12,30 +12,30 @@ use sextant_types::{Code, DataType, ModelId, NamedTensor, Tensor, convert};
 
 use crate::{codec::write, problem::Problem};
 
-/// How long what was read of a model is believed: another process may delete it and register another one of
+/// How long the outputs of a model are remembered: another process may delete the model and register another one under
 /// its name.
 const BELIEVED: Duration = Duration::from_secs(10);
 
 /// Most models that are remembered.
 const MOST_MODELS: usize = 1024;
 
-/// Which outputs of models have classes, and what they are called.
+/// Which outputs of models have classes, and the names of the classes.
 #[derive(Debug, Default)]
 pub struct Classes(Mutex<HashMap<ModelId, (Instant, Named)>>);
 
-/// `None`: nobody knows which output is scored.
+/// `None`: it is not known which output is scored.
 type Named = Option<Arc<ScoredOutput>>;
 
 /// One of the most likely classes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LikelyClass {
-    /// The column.
+    /// The class's column.
     pub class: usize,
-    /// What the model says of it.
+    /// The model's value for the class.
     pub score: f64,
 }
 
-/// The `k` greatest of each row, the first of equals first; rows have `columns` elements.
+/// The `k` greatest elements of each row, the first of equal ones first. A row has `columns` elements.
 pub fn likely(tensor: &Tensor, columns: usize, k: usize) -> Option<Vec<Vec<LikelyClass>>> {
     let scores: Vec<f64> = convert::numbers(tensor)?
         .map(convert::Number::real)
@@ -48,7 +48,7 @@ pub fn likely(tensor: &Tensor, columns: usize, k: usize) -> Option<Vec<Vec<Likel
                 score: *score,
             })
             .collect();
-        // What is not a number is no class's greatest score.
+        // NaN never ranks first.
         let rank = |of: &LikelyClass| match of.score.is_nan() {
             true => f64::NEG_INFINITY,
             false => of.score,
@@ -68,15 +68,15 @@ pub fn likely(tensor: &Tensor, columns: usize, k: usize) -> Option<Vec<Vec<Likel
     Some(scores.chunks(columns.max(1)).map(of_row).collect())
 }
 
-/// The `k` most likely classes of an answer: of the output that is scored, or else of the first one.
+/// The `k` most likely classes of an answer: from the output that is scored, or else from the first output.
 pub struct Top<'a> {
-    /// So many of each row.
+    /// Number of classes for each row.
     pub k: usize,
-    /// All of the answer's.
+    /// All outputs of the answer.
     pub outputs: &'a [NamedTensor],
     /// Whether the first dimension counts rows.
     pub batched: bool,
-    /// Which output is scored; `None` where nobody knows.
+    /// The output that is scored; `None` if that is not known.
     pub scored: Option<&'a ScoredOutput>,
 }
 
@@ -111,7 +111,7 @@ impl Top<'_> {
                     write::string(out, name);
                 }
                 out.extend_from_slice(b",\"score\":");
-                // As the outputs are written: shortest in their own width.
+                // The scores are written as the outputs are: the shortest decimal of their own width.
                 match output.tensor.data_type() {
                     DataType::Fp32 | DataType::Fp16 | DataType::Bf16 => {
                         write::float(out, likely.score as f32);
@@ -132,7 +132,7 @@ fn refuse(detail: &str) -> Problem {
 // === impl Classes ===
 
 impl Classes {
-    /// Which output of a model is scored, and its classes.
+    /// The output of a model that is scored, and its classes.
     pub async fn of(&self, model: &ModelId, registry: &Registry) -> Result<Named, Problem> {
         let known = self.0.lock().get(model).cloned();
         if let Some((read, named)) = known
@@ -141,7 +141,7 @@ impl Classes {
             return Ok(named);
         }
         let named = match registry.scored_output(model).await {
-            // Deleted since it has answered.
+            // The model was deleted after it answered.
             Err(sextant_registry::Error::NotFound { .. }) => None,
             read => read?.map(Arc::new),
         };

@@ -1,10 +1,10 @@
 //! Tensors on the wire: JSON and the binary extension of the Open Inference Protocol.
 //!
-//! Reading is two steps without a tree in between: serde finds the borders of `data` while it
-//! checks the syntax, then [`elements`] reads the numbers by the declared type straight into the
-//! tensor's bytes. Writing appends to a byte vector. Numbers are written as the shortest decimal
-//! that reads back to the same value. JSON has no NaN and no infinities: they are written as
-//! `null`, `"Infinity"` and `"-Infinity"`, and read so.
+//! Reading has two steps and builds no tree: serde finds the bounds of `data` while it checks the
+//! syntax; then [`elements`] reads the numbers of the declared type straight into the tensor's
+//! bytes. Writing appends to a byte vector. Numbers are written as the shortest decimal that reads
+//! back to the same value. JSON has no NaN and no infinities: they are written, and read, as
+//! `null`, `"Infinity"` and `"-Infinity"`.
 
 use std::borrow::Cow;
 
@@ -26,16 +26,16 @@ pub const MOST_TENSORS: usize = 4096;
 /// Most dimensions of a tensor.
 const MOST_DIMENSIONS: usize = 64;
 
-/// What the elements of inputs are read into.
+/// Reads the elements of inputs.
 pub struct Reader<'a> {
-    /// The part of the room that is taken for what they become, before it is made.
+    /// The reservation that is taken for their memory before they are read.
     pub taken: &'a mut Reservation,
-    /// What they are for, where that is known: strings for an input of numbers are then not read.
+    /// The model's signature, if known: strings for an input of numbers are then not read.
     pub signature: Option<&'a Signature>,
 }
 
-/// Text that borrows from the body unless it has escapes. (serde borrows a plain `Option<Cow>`
-/// never.)
+/// Text that borrows from the body unless it has escapes. (serde never borrows a plain
+/// `Option<Cow>`.)
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Text<'a>(#[serde(borrow)] pub Cow<'a, str>);
 
@@ -109,7 +109,7 @@ impl Part {
 // === impl TensorParameters ===
 
 impl TensorParameters<'_> {
-    /// Where in shared memory the tensor is, if it is there.
+    /// The part of shared memory that holds the tensor, if one does.
     pub fn part(&self) -> Result<Option<Part>, Problem> {
         let Some(region) = &self.shared_memory_region else {
             return Ok(None);
@@ -128,7 +128,7 @@ impl TensorParameters<'_> {
 // === impl TensorBody ===
 
 impl TensorBody<'_> {
-    /// The tensor, its elements in JSON.
+    /// The tensor, with its elements in JSON.
     pub fn into_tensor(
         self,
         index: usize,
@@ -188,7 +188,7 @@ fn refuse(name: &str, index: usize, error: &dyn std::fmt::Display) -> Problem {
     Problem::new(Code::InvalidTensor, detail).field(format!("inputs[{index}].data"))
 }
 
-/// The first 64 characters: enough to recognise, not enough to flood a log.
+/// The first 64 characters: enough to recognise the text, not enough to flood a log.
 pub fn short(text: &str) -> Cow<'_, str> {
     match text.char_indices().nth(64) {
         Some((end, _)) => Cow::Owned(format!("{}..", &text[..end])),

@@ -1,4 +1,4 @@
-//! Extractors whose refusals are coded.
+//! Extractors whose refusals have codes.
 
 use std::str::FromStr;
 
@@ -14,7 +14,7 @@ use crate::problem::Problem;
 /// The one name in a path.
 pub struct Name<T>(pub T);
 
-/// The parameters behind the `?`.
+/// The parameters after the `?`.
 pub struct Params<T>(pub T);
 
 impl<S, T> FromRequestParts<S> for Name<T>
@@ -30,7 +30,7 @@ where
     }
 }
 
-/// The one text in a path, its escapes resolved.
+/// The one text in a path, with its escapes resolved.
 pub async fn text<S: Send + Sync>(parts: &mut Parts, state: &S) -> Result<String, Problem> {
     Path::<String>::from_request_parts(parts, state)
         .await
@@ -52,7 +52,7 @@ where
     }
 }
 
-/// Longest id of a query, in characters: those of requests have the same.
+/// Longest id of a query, in characters; that of requests is the same.
 const LONGEST_QUERY_ID: usize = 128;
 
 /// Refuses an id of a query that is too long or has control characters: it is echoed and logged.
@@ -69,7 +69,7 @@ pub fn check_query_id(id: &str) -> Result<(), Problem> {
     }
 }
 
-/// A whole number in digits alone: `parse` takes a sign as well.
+/// A whole number in digits alone: `parse` accepts a sign as well.
 pub fn digits(text: &str) -> Option<u64> {
     let is_digits = text.bytes().all(|byte| byte.is_ascii_digit());
     is_digits.then(|| text.parse().ok()).flatten()

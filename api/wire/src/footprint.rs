@@ -1,8 +1,8 @@
-//! What a query takes up on its way, taken from the room before it is made.
+//! The memory of a query, reserved before it is allocated.
 //!
-//! There are three steps. Reading takes what the elements of the inputs become. Asking takes what the engine makes of
-//! them, and the outputs whose size the signature tells. The answer takes the outputs as they are and the text that they
-//! are written in; what was taken for the inputs is given back with them.
+//! There are three steps. Reading reserves the memory of the inputs' elements. Asking reserves the memory that the
+//! engine needs for them, and the outputs whose size follows from the signature. The answer reserves the outputs as
+//! they are and the text that they become; the reservation of the inputs is given back with them.
 
 use std::borrow::Cow;
 
@@ -15,7 +15,7 @@ use crate::{
     room::{Reservation, Room},
 };
 
-/// What one query takes up beside its body.
+/// The memory of one query in addition to its body.
 pub struct Footprint<'a> {
     taken: Reservation,
     signature: Option<Cow<'a, Signature>>,
@@ -24,7 +24,7 @@ pub struct Footprint<'a> {
 // === impl Footprint ===
 
 impl<'a> Footprint<'a> {
-    /// Nothing yet, of a query for a model with this signature, where that is known.
+    /// The empty footprint of a query for a model with this signature, if that is known.
     pub fn new(room: &Room, signature: Option<Cow<'a, Signature>>) -> Self {
         Self {
             taken: room.take(),
@@ -32,7 +32,7 @@ impl<'a> Footprint<'a> {
         }
     }
 
-    /// What the inputs are read into.
+    /// The reader of the inputs.
     pub fn reader(&mut self) -> Reader<'_> {
         Reader {
             taken: &mut self.taken,
@@ -40,7 +40,7 @@ impl<'a> Footprint<'a> {
         }
     }
 
-    /// Takes what is made of inputs that have been read.
+    /// Reserves the memory for what is made of inputs that have been read.
     ///
     /// # Errors
     /// There is no room for it.
@@ -56,7 +56,7 @@ impl<'a> Footprint<'a> {
         self.taken.grow(all)
     }
 
-    /// Takes the outputs and what they are written in, and gives back the rest: the inputs are no more.
+    /// Reserves the outputs and the text that they become, and gives back the rest: the inputs have been dropped.
     ///
     /// # Errors
     /// There is no room for it.
@@ -64,7 +64,7 @@ impl<'a> Footprint<'a> {
         let one = |output: &NamedTensor| {
             let tensor = &output.tensor;
             let written = match binary {
-                // Texts are put together before they are copied.
+                // Texts are assembled before they are copied.
                 true => 2 * tensor.held_bytes(),
                 false => write::most_bytes(tensor),
             };
@@ -74,7 +74,7 @@ impl<'a> Footprint<'a> {
         self.taken.resize(all)
     }
 
-    /// The part of the answer that was written: the outputs are no more.
+    /// The reservation of the written answer: the outputs have been dropped.
     ///
     /// # Errors
     /// There is no room for it.
@@ -83,7 +83,7 @@ impl<'a> Footprint<'a> {
         Ok(self.taken)
     }
 
-    /// The part itself, for an answer that is yet to be written.
+    /// The reservation, for an answer that is not written yet.
     pub fn taken(self) -> Reservation {
         self.taken
     }
@@ -91,14 +91,14 @@ impl<'a> Footprint<'a> {
     /// The same with the answer itself.
     ///
     /// # Errors
-    /// As [`Footprint::written`] has them.
+    /// Those of [`Footprint::written`].
     pub fn keep(self, answer: Vec<u8>) -> Result<Bytes, Problem> {
         Ok(self.written(answer.len())?.keep(answer))
     }
 }
 
-/// What becomes of an input: a batch is put together of copies, in the model's type, and engines hold strings in a form
-/// of their own.
+/// Bytes of what an input becomes: a batch is joined from copies in the model's type, and engines hold strings in a
+/// form of their own.
 fn joined(input: &NamedTensor, signature: Option<&Signature>) -> usize {
     let tensor = &input.tensor;
     let spec = signature.and_then(|it| it.inputs.iter().find(|spec| spec.name == input.name));
@@ -107,7 +107,7 @@ fn joined(input: &NamedTensor, signature: Option<&Signature>) -> usize {
     tensor.held_bytes().max(wider) + tensor.engine_bytes()
 }
 
-/// An output of so many rows in the engine, beside it and as text; nothing where its size is not known.
+/// Bytes of an output with `rows` rows in the engine, outside it and as text; 0 if its size is not known.
 fn made(spec: &TensorSpec, batched: bool, rows: usize) -> usize {
     let mut sizes = spec
         .shape

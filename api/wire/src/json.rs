@@ -1,4 +1,4 @@
-//! Reading JSON bodies so that a mistake can be found.
+//! Reading JSON bodies so that errors say where the mistake is.
 
 use std::{fmt, marker::PhantomData};
 
@@ -16,8 +16,8 @@ mod words;
 
 use objects::Objects;
 
-/// Reads a body that may borrow from itself. A body that is refused is read a second time, with
-/// the path recorded: the cost of good messages is paid only by bad requests.
+/// Reads a body that may borrow from itself. A body that is refused is read a second time, with the
+/// path recorded: only bad requests pay for good messages.
 pub fn borrowed<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Problem> {
     read(body).map_err(|error| explain::<T>(body, &error))
 }
@@ -27,7 +27,8 @@ pub fn owned<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
     borrowed(body)
 }
 
-/// Reads a member that may be left out, or be `null` as many clients write what they leave out.
+/// Reads an optional member. It may be `null`, because many clients write that for a member that
+/// they leave out.
 pub fn or_default<'de, T, D>(from: D) -> Result<T, D::Error>
 where
     T: Default + Deserialize<'de>,
@@ -36,10 +37,10 @@ where
     Option::<T>::deserialize(from).map(Option::unwrap_or_default)
 }
 
-/// Reads a list of at most `N` members: what each becomes is larger than it is written.
+/// Reads a list of at most `N` members: each takes more memory than its text.
 ///
 /// # Errors
-/// When there are more.
+/// If there are more.
 pub fn at_most<'de, T, D, const N: usize>(from: D) -> Result<Vec<T>, D::Error>
 where
     T: Deserialize<'de>,
@@ -48,10 +49,10 @@ where
     from.deserialize_seq(AtMost::<T, N>(PhantomData))
 }
 
-/// The same of a list that may be left out, or be `null`.
+/// The same for an optional list, which may be `null`.
 ///
 /// # Errors
-/// When there are more.
+/// If there are more.
 pub fn at_most_or_default<'de, T, D, const N: usize>(from: D) -> Result<Vec<T>, D::Error>
 where
     T: Deserialize<'de>,

@@ -2,7 +2,7 @@
 //!
 //! Entry points: [`body`], [`codec`], [`json`], [`problem`], [`Limits`].
 //!
-//! **Invariant:** nothing here knows a store's client, a key or a route: what is read is read of bytes and headers alone.
+//! **Invariant:** this package knows no store's client, no key and no route: it reads bytes and headers alone.
 
 pub mod body;
 pub mod classification;

@@ -1,21 +1,21 @@
-//! What requests may cost.
+//! The limits of requests.
 
 use std::time::Duration;
 
 /// Limits of the front end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// Most bytes of a request body, uploads excepted, and of what the fields of a form hold.
+    /// Most bytes of a request body, except uploads, and of the fields of a form.
     pub max_body_bytes: usize,
-    /// Most bytes that all requests hold at once: their bodies, the files of uploads excepted, what is made of them, and answers that
-    /// have not been taken; never less than twice `max_body_bytes`.
+    /// Most bytes that all requests hold at once: their bodies except the files of uploads, what is made of the bodies,
+    /// and answers that clients have not taken. Never less than twice `max_body_bytes`.
     pub max_body_bytes_in_flight: usize,
     /// Most bytes of an uploaded file: model, validation set or artefact.
     pub max_model_bytes: u64,
-    /// Most queries that are being answered; more are refused at once. A query counts from the last byte
-    /// of its body on.
+    /// Most queries that are answered at once; further queries are refused immediately. A query counts from the last
+    /// byte of its body on.
     pub max_concurrent_queries: usize,
-    /// Longest time from a request's head to the last byte of its body, uploads excepted.
+    /// Longest time from a request's head to the last byte of its body, except uploads.
     pub body_timeout: Duration,
     /// Most open connections.
     pub max_connections: usize,
@@ -25,12 +25,11 @@ pub struct Limits {
     pub idle_timeout: Duration,
     /// Least bytes a second of an upload or a download; 0: any.
     pub min_transfer_bytes_per_s: u64,
-    /// The time over which they are averaged.
+    /// The time over which that rate is averaged.
     pub transfer_grace: Duration,
     /// Longest time that a shutdown waits for requests in flight.
     pub drain_timeout: Duration,
-    /// Time between the beginning of a shutdown, from which on the service is not ready, and the end of new
-    /// connections.
+    /// Time between the beginning of a shutdown, when the service becomes not ready, and the end of new connections.
     pub shutdown_delay: Duration,
 }
 
@@ -44,7 +43,7 @@ impl Default for Limits {
             body_timeout: Duration::from_secs(30),
             max_connections: 10_000,
             head_timeout: Duration::from_secs(15),
-            // Above the time for which common clients keep idle connections.
+            // Longer than common clients keep idle connections.
             idle_timeout: Duration::from_secs(120),
             min_transfer_bytes_per_s: 1024,
             transfer_grace: Duration::from_secs(30),

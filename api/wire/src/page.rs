@@ -1,4 +1,5 @@
-//! Lists in pages, one scheme for all: `limit` says how many, `next` of a page is `after` of the one behind it.
+//! Lists in pages, in one way for all: `limit` is the number of entries, and `next` of a page is `after` of the next
+//! page.
 
 use serde::Deserialize;
 use sextant_types::Code;
@@ -8,15 +9,15 @@ use crate::problem::Problem;
 /// Most entries of a page.
 pub const MOST: u32 = 1000;
 
-/// A part of a list, and where the next one begins.
+/// A page of a list, and where the next one begins.
 pub struct Page<T> {
-    /// In the order of the list.
+    /// The entries in the order of the list.
     pub items: Vec<T>,
-    /// The `after` of the page behind it; `None` of the last one.
+    /// `after` for the next page; `None` for the last page.
     pub next: Option<String>,
 }
 
-/// Which part of a list is wanted, of one that takes no other parameters.
+/// The page that a request asks for, for lists without other parameters.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PageParams {
@@ -24,7 +25,7 @@ pub struct PageParams {
     limit: Option<u32>,
 }
 
-/// The number of entries that is asked for, which must be one that can be had.
+/// The limit of a request, checked against the greatest possible one.
 pub fn limit(given: Option<u32>) -> Result<Option<u32>, Problem> {
     match given {
         Some(limit) if !(1..=MOST).contains(&limit) => {
@@ -35,7 +36,7 @@ pub fn limit(given: Option<u32>) -> Result<Option<u32>, Problem> {
     }
 }
 
-/// The page behind `after` of a list that is sorted by `name`; all of the rest where no limit is given.
+/// The page after `after`, of a list that is sorted by `name`; without a limit, all entries after it.
 pub fn cut<T>(
     items: impl IntoIterator<Item = T>,
     name: impl Fn(&T) -> String,
@@ -50,7 +51,7 @@ pub fn cut<T>(
     Ok(Page { items, next })
 }
 
-/// Cuts one entry too many off, which told that there is a next page.
+/// Removes the one entry too many that shows that there is a next page.
 pub fn cut_off<T>(mut items: Vec<T>, most: u32, name: impl Fn(&T) -> String) -> Page<T> {
     let most = usize::try_from(most).unwrap_or(usize::MAX);
     let more = items.len() > most;
@@ -62,7 +63,7 @@ pub fn cut_off<T>(mut items: Vec<T>, most: u32, name: impl Fn(&T) -> String) -> 
 // === impl PageParams ===
 
 impl PageParams {
-    /// That part of a list that is sorted by `name`.
+    /// The page of a list that is sorted by `name`.
     pub fn cut<T>(
         &self,
         items: impl IntoIterator<Item = T>,
@@ -89,7 +90,7 @@ mod tests {
         assert_eq!(names(Some("b"), Some(2)), (vec!["c"], None));
         assert_eq!(names(Some("c"), Some(2)), (vec![], None));
         assert_eq!(names(None, Some(3)), (vec!["a", "b", "c"], None));
-        // What was deleted in between still says where to go on.
+        // A deleted entry still says where to continue.
         assert_eq!(names(Some("bb"), None), (vec!["c"], None));
     }
 

@@ -1,6 +1,6 @@
-//! `ETag`, `If-Match`, `If-None-Match`: a change of what the caller has seen, and of nothing else.
+//! `ETag`, `If-Match`, `If-None-Match`: a caller changes only the state that it has seen.
 //!
-//! A tag is made of what the caller is shown, so every front end and every later start gives the same.
+//! A tag is made of the document that the caller sees, so every front end makes the same tag, also after a restart.
 
 use axum::{
     body::Body,
@@ -16,16 +16,16 @@ use crate::problem::Problem;
 /// Digits of a tag.
 const DIGITS: usize = 32;
 
-/// What tells one state of something from another, in quotes.
+/// Distinguishes one state of something from another; in quotes.
 pub struct Tag(String);
 
-/// What something is shown as, and its tag.
+/// The document of something, and its tag.
 pub struct TaggedDocument {
     document: Vec<u8>,
     tag: Tag,
 }
 
-/// A list of tags in a header, or `*`.
+/// Whether a header lists the tag, or is `*`; `None` without the header.
 fn names(headers: &HeaderMap, name: HeaderName, tag: &str) -> Option<bool> {
     let mut values = headers.get_all(name).iter().peekable();
     values.peek()?;
@@ -37,33 +37,33 @@ fn names(headers: &HeaderMap, name: HeaderName, tag: &str) -> Option<bool> {
 // === impl Tag ===
 
 impl Tag {
-    /// Of what is seen of something.
+    /// The tag of a document.
     pub fn of(seen: &[u8]) -> Self {
         let mut digits = hex::encode(Sha256::digest(seen));
         digits.truncate(DIGITS);
         Self(format!("\"{digits}\""))
     }
 
-    /// Whether the caller has it already: `If-None-Match` names it, as it is or in another encoding.
+    /// Whether the caller has this state: `If-None-Match` lists its tag, plain or weak.
     pub fn is_known(&self, headers: &HeaderMap) -> bool {
         [&self.0, &self.weak()]
             .into_iter()
             .any(|tag| names(headers, header::IF_NONE_MATCH, tag) == Some(true))
     }
 
-    /// The tag of what may come in several encodings.
+    /// The weak tag, for an answer that may come in several encodings.
     fn weak(&self) -> String {
         format!("W/{}", self.0)
     }
 
-    /// Whether the caller's `Range` is one of this: `If-Range` names nothing else. Dates are none of our tags.
+    /// Whether the caller's `Range` applies to this state: `If-Range` is absent or has this tag. A date never matches.
     pub fn is_in_range(&self, headers: &HeaderMap) -> bool {
         headers
             .get(header::IF_RANGE)
             .is_none_or(|tag| tag.as_bytes() == self.0.as_bytes())
     }
 
-    /// Refuses a change of something else than the caller has seen: `If-Match` does not name it.
+    /// Refuses a change if `If-Match` does not list this tag: the caller has seen another state.
     pub fn check(&self, headers: &HeaderMap) -> Result<(), Problem> {
         match names(headers, header::IF_MATCH, &self.0) {
             None | Some(true) => Ok(()),
@@ -77,21 +77,21 @@ impl Tag {
         }
     }
 
-    /// The answer to whoever has it already.
+    /// The answer to a caller that has this state.
     pub fn not_modified(&self) -> Response {
         let mut response = StatusCode::NOT_MODIFIED.into_response();
         self.mark(response.headers_mut());
         response
     }
 
-    /// Puts it among the headers of an answer that may be encoded on its way.
+    /// Sets the header of an answer that may be compressed later.
     pub fn mark_encodable(&self, headers: &mut HeaderMap) {
         if let Ok(tag) = HeaderValue::from_str(&self.weak()) {
             headers.insert(header::ETAG, tag);
         }
     }
 
-    /// Puts it among the headers of an answer.
+    /// Sets the header of an answer.
     pub fn mark(&self, headers: &mut HeaderMap) {
         if let Ok(tag) = HeaderValue::from_str(&self.0) {
             headers.insert(header::ETAG, tag);
@@ -102,30 +102,30 @@ impl Tag {
 // === impl TaggedDocument ===
 
 impl TaggedDocument {
-    /// A document as it is shown.
+    /// A document and its tag.
     pub fn new(body: &impl Serialize) -> Self {
-        // Strings and numbers: writing them into a vector cannot fail.
+        // The body has strings and numbers: writing them into a vector cannot fail.
         let document = serde_json::to_vec(body).unwrap_or_default();
         let tag = Tag::of(&document);
         Self { document, tag }
     }
 
-    /// Its tag alone.
+    /// The tag alone.
     pub fn tag(self) -> Tag {
         self.tag
     }
 
-    /// The same under the tag of a part of it.
+    /// The same document with the tag of a part of it.
     pub fn tagged(self, tag: Tag) -> Self {
         Self { tag, ..self }
     }
 
-    /// Refuses a change of something else than the caller has seen: `If-Match` does not name it.
+    /// Refuses a change if `If-Match` does not list this tag: the caller has seen another state.
     pub fn check(&self, headers: &HeaderMap) -> Result<(), Problem> {
         self.tag.check(headers)
     }
 
-    /// The answer to a `GET`: without a body where the caller has it already.
+    /// The answer to a `GET`, without a body if the caller has this state.
     pub fn answer(self, headers: &HeaderMap) -> Response {
         match self.tag.is_known(headers) {
             true => self.tag.not_modified(),

@@ -25,7 +25,7 @@ pub use sources::{Refusal, refusal};
 /// Longest detail that is sent, in characters: details quote what the client sent.
 const MAX_DETAIL_CHARS: usize = 2_000;
 
-/// One error on its way to the client. Small: the content is boxed.
+/// One error for a client. Small: the content is boxed.
 #[derive(Clone)]
 pub struct Problem(Box<Content>);
 
@@ -40,7 +40,7 @@ struct Content {
     field: Option<String>,
 }
 
-/// Where in a JSON body.
+/// A position in a JSON body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Position {
     /// From 1.
@@ -49,7 +49,7 @@ pub struct Position {
     pub column: usize,
 }
 
-/// A problem as RFC 9457 has it.
+/// The media type of a problem document (RFC 9457).
 pub const PROBLEM_JSON: &str = "application/problem+json";
 
 /// The media type of the problems under a path: the Open Inference Protocol's errors are plain JSON.
@@ -78,8 +78,8 @@ pub fn status_of_kind(kind: ErrorKind) -> StatusCode {
     }
 }
 
-/// The HTTP status of a code: that of its kind, with 405 for a wrong method, 412 for what has changed since
-/// and 416 for a range beyond a file.
+/// The HTTP status of a code: that of its kind, except 405 for a wrong method, 412 for something that has changed
+/// meanwhile, and 416 for a range beyond a file.
 pub fn status(code: Code) -> StatusCode {
     match code {
         Code::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
@@ -92,7 +92,7 @@ pub fn status(code: Code) -> StatusCode {
 // === impl Problem ===
 
 impl Problem {
-    /// A problem with no members beyond the standard ones.
+    /// A problem with the standard members alone.
     pub fn new(code: Code, detail: impl Into<String>) -> Self {
         Self(Box::new(Content {
             code,
@@ -116,33 +116,33 @@ impl Problem {
         )
     }
 
-    /// Adds when trying again makes sense, in milliseconds.
+    /// Adds when a new attempt makes sense, in milliseconds.
     pub fn retry_after_ms(mut self, milliseconds: u64) -> Self {
         self.0.retry_after_ms = Some(milliseconds);
         self
     }
 
-    /// Adds where in the body the fault lies.
+    /// Adds the position of the error in the body.
     pub fn at(mut self, position: Position, field: Option<String>) -> Self {
         self.0.position = Some(position);
         self.0.field = field;
         self
     }
 
-    /// Adds something to what is said.
+    /// Appends text to the detail.
     pub fn adding(mut self, text: &str) -> Self {
         self.0.detail.push_str("; ");
         self.0.detail.push_str(text);
         self
     }
 
-    /// Adds what was asked for, which the closest variants are compared with.
+    /// Adds the query's targets, which the closest variants are compared with.
     pub fn asked(mut self, targets: Targets) -> Self {
         self.0.targets = targets;
         self
     }
 
-    /// Adds which field is at fault.
+    /// Adds the field that is wrong.
     pub fn field(mut self, field: impl Into<String>) -> Self {
         self.0.field = Some(field.into());
         self
@@ -158,18 +158,18 @@ impl Problem {
         &self.0.detail
     }
 
-    /// What happened, as much of it as is sent.
+    /// What happened, shortened to what is sent.
     pub fn told(&self) -> String {
         self.0.detail.chars().take(MAX_DETAIL_CHARS).collect()
     }
 
-    /// When trying again makes sense, milliseconds.
+    /// When a new attempt makes sense, milliseconds.
     pub fn retries_after_ms(&self) -> Option<u64> {
         self.0.retry_after_ms
     }
 
-    /// The document. `instance` is the path of the request, `request_id` its name in the log; `protocol`
-    /// problems also carry `error`, which clients of the Open Inference Protocol insist on.
+    /// The document. `instance` is the path of the request, `request_id` its name in the log. Problems of the protocol
+    /// also have `error`, which clients of the Open Inference Protocol require.
     pub fn document(
         &self,
         instance: &str,
@@ -199,7 +199,7 @@ impl Problem {
 
     /// The complete response.
     pub fn render(&self, instance: &str, protocol: bool, request_id: Option<&str>) -> Response {
-        // Strings and numbers: writing them into a vector cannot fail.
+        // The document has strings and numbers: writing them into a vector cannot fail.
         let document =
             serde_json::to_vec(&self.document(instance, protocol, request_id)).unwrap_or_default();
         let mut response = Response::new(Body::from(document));

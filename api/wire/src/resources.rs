@@ -97,7 +97,7 @@ pub struct ResourcesChangeBody {
     isolation: Option<Option<IsolationBody>>,
 }
 
-/// Tells `null` from what was left out.
+/// Distinguishes `null` from a member that was left out.
 pub fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
     from: D,
 ) -> Result<Option<Option<T>>, D::Error> {
@@ -123,7 +123,7 @@ impl ResourcesBody {
         Ok(resources)
     }
 
-    /// What is set; `None` where nothing is.
+    /// The resources that are set; `None` if none is.
     pub fn show(resources: &Resources) -> Option<Self> {
         let shown = Self {
             budget_per_hour_usd: resources.budget_per_hour_usd,
@@ -142,7 +142,7 @@ impl ResourcesBody {
 // === impl ResourcesChangeBody ===
 
 impl ResourcesChangeBody {
-    /// What becomes of these resources.
+    /// The resources after the change.
     pub fn apply(self, to: Resources) -> Resources {
         let least = self
             .least_workers

@@ -1,7 +1,7 @@
-//! Room for what requests hold: their bodies, what is made of them, and answers that wait to be taken.
+//! Room for the memory of requests: their bodies, what is made of them, and answers that clients have not taken.
 //!
-//! What a body becomes is larger than the body: an empty string in JSON is three bytes, and eighty and more in ONNX
-//! Runtime. So a part of the room is taken for each before it is made, and given back when it is dropped.
+//! A body takes more memory than its text: an empty string takes three bytes in JSON, and eighty and more in ONNX
+//! Runtime. So a part of the room is reserved before each allocation, and given back when it is dropped.
 
 use std::sync::{
     Arc,
@@ -15,7 +15,7 @@ use crate::problem::Problem;
 
 /// The memory of all requests.
 ///
-/// The last quarter is for small ones: a few large ones that never end do not shut the small ones out.
+/// The last quarter is for small reservations: a few large requests that never end do not shut out small ones.
 #[derive(Debug, Clone)]
 pub struct Room(Arc<Space>);
 
@@ -25,13 +25,13 @@ struct Space {
     max_bytes: usize,
 }
 
-/// A body that is smaller than this part of the room is small.
+/// A body is small if it is smaller than the room divided by this.
 const SMALL_BODY_PART: usize = 4096;
 
-/// What is made of a body is small where it is smaller than this part.
+/// What is made of a body is small if it is smaller than the room divided by this.
 const SMALL_PART: usize = 256;
 
-/// After so long there may be room again, milliseconds.
+/// Time after which there may be room again, milliseconds.
 const RETRY_MS: u64 = 100;
 
 /// A part of the room, which is given back when it is dropped.
@@ -39,11 +39,11 @@ const RETRY_MS: u64 = 100;
 pub struct Reservation {
     room: Room,
     bytes: usize,
-    /// Up to so many bytes it is a small one.
+    /// The reservation is small up to this size, bytes.
     small_bytes: usize,
 }
 
-/// Bytes and their part of the room.
+/// Bytes and their reservation.
 struct AccountedBytes {
     bytes: Vec<u8>,
     _taken: Reservation,
@@ -52,7 +52,7 @@ struct AccountedBytes {
 // === impl Room ===
 
 impl Room {
-    /// Room for so many bytes.
+    /// Room for `max_bytes`.
     pub fn new(max_bytes: usize) -> Self {
         Self(Arc::new(Space {
             taken_bytes: AtomicUsize::new(0),
@@ -60,12 +60,12 @@ impl Room {
         }))
     }
 
-    /// A part for what is made of a body; it is empty yet.
+    /// An empty reservation for what is made of a body.
     pub fn take(&self) -> Reservation {
         self.part(SMALL_PART)
     }
 
-    /// A part for a body; it is empty yet.
+    /// An empty reservation for a body.
     pub fn take_body(&self) -> Reservation {
         self.part(SMALL_BODY_PART)
     }
@@ -82,12 +82,12 @@ impl Room {
 // === impl Reservation ===
 
 impl Reservation {
-    /// Bytes of this part.
+    /// Bytes of this reservation.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The first `bytes` of this part, as one of its own.
+    /// Splits off `bytes` of this reservation.
     pub fn split(&mut self, bytes: usize) -> Reservation {
         let bytes = bytes.min(self.bytes);
         self.bytes -= bytes;
@@ -98,10 +98,10 @@ impl Reservation {
         }
     }
 
-    /// Makes the part so many bytes larger.
+    /// Makes the reservation larger by `bytes`.
     ///
     /// # Errors
-    /// [`Code::Overloaded`] where others have the room, [`Code::TooLarge`] where there will never be as much.
+    /// [`Code::Overloaded`] if others have the room, [`Code::TooLarge`] if there is never as much room.
     pub fn grow(&mut self, bytes: usize) -> Result<(), Problem> {
         let wanted = self.bytes.saturating_add(bytes);
         let space = &self.room.0;
@@ -121,7 +121,7 @@ impl Reservation {
         }
     }
 
-    /// Makes the part so many bytes smaller, at most as many as it has.
+    /// Makes the reservation smaller by `bytes`, at most to nothing.
     pub fn give_back(&mut self, bytes: usize) {
         let bytes = bytes.min(self.bytes);
         self.bytes -= bytes;
@@ -129,10 +129,10 @@ impl Reservation {
         space.taken_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Makes the part as large as this, in either direction.
+    /// Makes the reservation as large as `bytes`, in either direction.
     ///
     /// # Errors
-    /// As [`Reservation::grow`] has them.
+    /// Those of [`Reservation::grow`].
     pub fn resize(&mut self, bytes: usize) -> Result<(), Problem> {
         match bytes.checked_sub(self.bytes) {
             Some(more) => self.grow(more),
@@ -143,7 +143,7 @@ impl Reservation {
         }
     }
 
-    /// The bytes of an answer, which have this part until the last of them is written or dropped.
+    /// The bytes of an answer, which hold this reservation until the last of them is written or dropped.
     pub fn keep(self, bytes: Vec<u8>) -> Bytes {
         let kept = AccountedBytes {
             bytes,

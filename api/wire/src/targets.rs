@@ -77,7 +77,7 @@ impl From<Prefer> for PreferBody {
 // === impl TargetsBody ===
 
 impl TargetsBody {
-    /// Checks the values and puts accuracy on the quality scale.
+    /// Checks the values and converts accuracy to the quality scale.
     pub fn read(self) -> Result<Targets, Problem> {
         let targets = Targets {
             latency_ms: self.latency_ms,
@@ -104,7 +104,7 @@ impl TargetsBody {
         }
     }
 
-    /// Refuses an accuracy target of the other kind of metric.
+    /// Refuses an accuracy target for the other kind of metric.
     pub fn suits(&self, metric: Metric) -> Result<(), Problem> {
         let (name, use_instead, given) = if metric.higher_is_better() {
             ("max_error", "min_accuracy", self.max_error)

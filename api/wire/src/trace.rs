@@ -1,8 +1,8 @@
-//! The names under which one request is found: in its answer, in a problem and in the log.
+//! The names of a request: they stand in its answer, in a problem and in the log.
 //!
-//! `x-request-id` is taken over from the client or made up here. `traceparent` (W3C Trace Context) goes on with the
-//! client's trace, with a span of our own. Both are kept for the time of the request's task, so that whoever
-//! writes about the request can name it.
+//! `x-request-id` comes from the client or is generated here. `traceparent` (W3C Trace Context) continues the client's
+//! trace, with a span of this service. Both are kept for the time of the request's task, so that code which logs
+//! something about the request can name it.
 
 use std::{
     hash::{BuildHasher, RandomState},
@@ -17,10 +17,10 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue};
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
-/// Longest request id that is taken over, bytes.
+/// Longest request id that is accepted from a client, bytes.
 const LONGEST_ID: usize = 128;
 
-/// Where the parts of a `traceparent` lie: version, trace, parent, flags.
+/// The positions of the parts of a `traceparent`: version, trace, parent, flags.
 const VERSION: std::ops::Range<usize> = 0..2;
 const TRACE: std::ops::Range<usize> = 3..35;
 const PARENT: std::ops::Range<usize> = 36..52;
@@ -31,40 +31,40 @@ tokio::task_local! {
     static CURRENT: Trace;
 }
 
-/// How one request is called. Cheap to clone.
+/// The names of one request. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Trace {
     request_id: HeaderValue,
     traceparent: HeaderValue,
 }
 
-/// The names of the request that this task is about; `None` where it is about none.
+/// The names of the request that the current task belongs to; `None` if it belongs to none.
 pub fn current() -> Option<Trace> {
     CURRENT.try_with(Trace::clone).ok()
 }
 
-/// Runs what belongs to a request.
+/// Runs a future that belongs to a request.
 pub async fn within<T>(trace: Trace, what: impl Future<Output = T>) -> T {
     CURRENT.scope(trace, what).await
 }
 
-/// Numbers that look like chance and come only once: nothing secret hangs on them.
+/// Unique numbers that look random. They protect no secret.
 fn fresh() -> [u64; 3] {
     static STATES: LazyLock<[RandomState; 3]> =
         LazyLock::new(|| std::array::from_fn(|_| RandomState::new()));
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let number = COUNT.fetch_add(1, Ordering::Relaxed);
-    // Zeros are no valid ids.
+    // A zero is not a valid id.
     std::array::from_fn(|at| STATES[at].hash_one(number).max(1))
 }
 
-/// Whether a client's request id is short and printable: it stands in headers and log lines.
+/// Whether a client's request id is short and printable: it is copied to headers and log lines.
 fn is_sound(id: &HeaderValue) -> bool {
     let bytes = id.as_bytes();
     (1..=LONGEST_ID).contains(&bytes.len()) && bytes.iter().all(u8::is_ascii_graphic)
 }
 
-/// Whether a text is a `traceparent` of a version that can be read.
+/// Whether a text is a `traceparent` of a version that this service can read.
 fn is_traceparent(text: &[u8]) -> bool {
     let digits = |range: std::ops::Range<usize>| {
         let mut digits = text[range].iter();
@@ -94,13 +94,13 @@ fn header(text: &[u8]) -> HeaderValue {
 // === impl Trace ===
 
 impl Trace {
-    /// The names of a request with such headers.
+    /// The names of a request with these headers.
     pub fn of(headers: &HeaderMap) -> Self {
         let [high, low, span] = fresh();
         let mut made = [0; 32];
         write_hex(&mut made[..16], high);
         write_hex(&mut made[16..], low);
-        // What has no trace begins one; it says that nobody has recorded it.
+        // A request without a trace begins one; its flags say that no service has recorded it.
         let mut traceparent = [b'-'; WHOLE];
         traceparent[VERSION].copy_from_slice(b"00");
         traceparent[FLAGS].copy_from_slice(b"00");
@@ -123,13 +123,13 @@ impl Trace {
         self.request_id.to_str().unwrap_or_default()
     }
 
-    /// The id of the trace that it is a part of, 32 digits.
+    /// The id of the trace that it belongs to, 32 digits.
     pub fn trace_id(&self) -> &str {
         let text = self.traceparent.to_str().ok();
         text.and_then(|text| text.get(TRACE)).unwrap_or_default()
     }
 
-    /// Puts the names on an answer.
+    /// Sets the headers of an answer.
     pub fn mark(self, headers: &mut HeaderMap) {
         headers.insert(REQUEST_ID, self.request_id);
         headers.insert(TRACEPARENT, self.traceparent);

@@ -1,4 +1,4 @@
-//! Bytes on their way into the artefact store, counted as they pass.
+//! Bytes that are streamed into the artefact store, counted as they pass.
 
 use std::{error::Error, io, ops::Range, sync::Arc};
 
@@ -22,7 +22,7 @@ pub use parsed::{Progress, parsed};
 /// Bytes of a stored file that are held in memory at once.
 const PIECE_BYTES: u64 = 1 << 20;
 
-/// A stream for the store that ends with a coded refusal when it grows over `max_bytes`.
+/// A stream for the store that ends with a coded refusal if it exceeds `max_bytes`.
 pub fn limited<'a, E>(
     bytes: impl Stream<Item = Result<Bytes, E>> + Send + 'a,
     what: &'static str,
@@ -43,8 +43,8 @@ where
     }))
 }
 
-/// Bytes `start .. end` of a stored file, piece by piece. The last piece comes once the file is known to be still that one: one
-/// that was written over meanwhile ends the stream with a refusal in its place.
+/// Bytes `start .. end` of a stored file, piece by piece. Before the last piece, the stream checks that the file is
+/// still the same: if it was overwritten meanwhile, a refusal ends the stream in place of that piece.
 pub fn stored(
     objects: Arc<dyn ObjectStore>,
     file: ObjectInfo,
@@ -73,7 +73,7 @@ pub fn stored(
     })
 }
 
-/// Refuses a file that another one has taken the place of.
+/// Refuses a file that was replaced by another one.
 async fn check_same(objects: &dyn ObjectStore, file: &ObjectInfo) -> Result<(), Problem> {
     match objects.stat(&file.path).await? {
         Some(now) if now != *file => {
@@ -87,8 +87,8 @@ async fn check_same(objects: &dyn ObjectStore, file: &ObjectInfo) -> Result<(), 
     }
 }
 
-/// The bytes of a blob of `size` bytes, piece by piece. The last piece comes once all are known to be those that the blob
-/// is named after: damage ends the stream with an error in its place.
+/// The bytes of a blob of `size` bytes, piece by piece. Before the last piece, the stream compares the digest of all
+/// bytes with the blob's: if they differ, an error ends the stream in place of that piece.
 pub fn stored_blob(
     objects: Arc<dyn ObjectStore>,
     digest: Digest,
@@ -117,7 +117,7 @@ pub fn stored_blob(
     })
 }
 
-/// Whether all of a blob of `size` bytes is one piece, so that damage is known before anything is sent.
+/// Whether a blob of `size` bytes is one piece, so that damage is found before anything is sent.
 pub fn is_one_piece(size: u64) -> bool {
     size <= PIECE_BYTES
 }
@@ -137,14 +137,14 @@ where
         let piece = read(at..end.min(at + PIECE_BYTES)).await;
         let next = match &piece {
             Ok(piece) if !piece.is_empty() => at + piece.len() as u64,
-            // Shorter than it was, or failed: this piece is the last.
+            // The file is shorter than it was, or a read failed: this piece is the last.
             _ => end,
         };
         Some((piece, (read, next)))
     })
 }
 
-/// Size and time of a file that must exist.
+/// Size and time of a file; refuses one that does not exist.
 pub async fn existing(objects: &dyn ObjectStore, path: &ObjectPath) -> Result<ObjectInfo, Problem> {
     let found = objects.stat(path).await?;
     found.ok_or_else(|| {

@@ -9,7 +9,7 @@ use crate::{
     figures,
 };
 
-/// How a query was answered, as `/v1/queries/{query}` answers it.
+/// The explanation of a query, as `/v1/queries/{query}` answers it.
 #[derive(Debug, Clone, Deserialize)]
 pub struct ExplainedQuery {
     id: String,
@@ -35,7 +35,7 @@ struct Explanation {
     steps: Vec<Step>,
 }
 
-/// What became of one step of a pipeline.
+/// The outcome of one step of a pipeline.
 #[derive(Debug, Clone, Deserialize)]
 struct Step {
     name: String,
@@ -87,11 +87,11 @@ struct Budget {
     total_us: f64,
 }
 
-/// The page that lists the queries that are kept.
+/// The page that lists the queries with explanations.
 #[derive(Debug, Template)]
 #[template(path = "kept.html")]
 pub struct QueriesPage {
-    /// What is around it.
+    /// The frame.
     pub frame: Frame,
     /// Newest first.
     pub queries: Vec<ExplainedQuery>,
@@ -101,9 +101,9 @@ pub struct QueriesPage {
 #[derive(Debug, Template)]
 #[template(path = "answered.html")]
 pub struct QueryPage {
-    /// What is around it.
+    /// The frame.
     pub frame: Frame,
-    /// Which.
+    /// The query.
     pub query: ExplainedQuery,
 }
 
@@ -123,7 +123,7 @@ impl QueriesPage {
 // === impl ExplainedQuery ===
 
 impl ExplainedQuery {
-    /// Of a query that a pipeline answered.
+    /// The steps of a query that a pipeline answered.
     fn steps(&self) -> &[Step] {
         self.explanation.as_ref().map_or(&[], |of| &of.steps)
     }
@@ -132,12 +132,12 @@ impl ExplainedQuery {
         self.outcome == "answered"
     }
 
-    /// Whether its deadline was over.
+    /// Whether its deadline has passed.
     fn is_over(&self) -> bool {
         self.budget.left_us.is_some_and(|left| left < 0.0)
     }
 
-    /// Answered, and too late by its deadline or short of another target.
+    /// Whether it was answered too late, or missed another target.
     fn is_late(&self) -> bool {
         self.is_answered() && (self.is_over() || self.targets_met == Some(false))
     }
@@ -150,7 +150,7 @@ impl ExplainedQuery {
         }
     }
 
-    /// What became of it, in words.
+    /// Its outcome, in words.
     fn word(&self) -> String {
         match (self.is_answered(), self.is_late()) {
             (false, _) => figures::words(&self.outcome),
@@ -219,7 +219,7 @@ impl Budget {
 // === impl Candidate ===
 
 impl Candidate {
-    /// What spoke for it or against it: every target that it misses, where that is known.
+    /// Why it was chosen or not: every target that it misses, if known.
     fn verdict(&self) -> String {
         match self.misses.is_empty() {
             true => figures::words(&self.verdict),

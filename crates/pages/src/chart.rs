@@ -1,5 +1,5 @@
-//! Charts as inline SVG. Colours and type come from the style sheet by class; each chart stands beside a table with
-//! the same figures, so that none is seen in a chart alone.
+//! Charts as inline SVG. The style sheet gives colours and type by class. Each chart stands beside a table with the
+//! same figures, so that nothing is shown in a chart alone.
 
 use std::fmt::{self, Write as _};
 
@@ -11,7 +11,7 @@ pub use desired::{Bar, DesiredChart};
 pub use frontier::{Frontier, Point, Shape};
 pub use stages::{Stage, Stages};
 
-/// Text that stands in SVG.
+/// Text in SVG.
 struct Text<'a>(&'a str);
 
 impl fmt::Display for Text<'_> {
@@ -29,11 +29,11 @@ impl fmt::Display for Text<'_> {
     }
 }
 
-/// A picture that grows.
+/// A chart that is being drawn.
 struct Drawing(String);
 
 impl Drawing {
-    /// An empty one of so many units, which says what it shows to those who cannot see it.
+    /// An empty chart with this size in units, and a title for people who cannot see it.
     fn new((width, height): (f64, f64), class: &str, title: &str) -> Self {
         let title = Text(title);
         Self(format!(

@@ -1,6 +1,6 @@
-//! Numbers as people read them.
+//! Numbers in a form for people.
 
-/// A number, or a reference to one as templates have them.
+/// A number, or a reference to one, as templates pass it.
 pub trait Number<T> {
     /// The number.
     fn get(&self) -> T;
@@ -51,9 +51,9 @@ pub fn rate(value: impl Number<f64>) -> String {
     }
 }
 
-/// A share of one, in per cent: rounded down, so that only all of it is `100 %`.
+/// A share of one, in per cent: rounded down, so that only the whole is `100 %`.
 pub fn share(value: impl Number<f64>) -> String {
-    // At once: 0.29 times 100 is a little less than 29.
+    // In one step: 0.29 times 100 is a little less than 29.
     let tenths = (value.get() * 1000.0).floor();
     match tenths {
         tenths if tenths >= 1000.0 => "100 %".to_owned(),
@@ -67,7 +67,7 @@ pub fn usd(value: impl Number<f64>) -> String {
     let digits = match value {
         0.0 => 2,
         value if value >= 1.0 => 2,
-        // Three digits that say something.
+        // Three significant digits.
         value => (2.0 - value.log10().floor()).clamp(2.0, 12.0) as usize,
     };
     format!("${value:.digits$}")
@@ -86,7 +86,7 @@ pub fn count(value: impl Number<u64>) -> String {
     text
 }
 
-/// A proportion or an error of a metric: four digits, and of one that has none of them its power of ten.
+/// A proportion or an error of a metric: four digits, or the power of ten of a number without a digit among these.
 pub fn quality(value: impl Number<f64>) -> String {
     let value = value.get();
     match value.abs() {
@@ -120,7 +120,7 @@ pub fn words(code: impl AsRef<str>) -> String {
     code.as_ref().replace('_', " ")
 }
 
-/// A number that may not have been said.
+/// A number that may be absent.
 pub fn if_said(value: &Option<u32>) -> String {
     value.map_or_else(|| "–".to_owned(), |value| value.to_string())
 }
@@ -168,7 +168,7 @@ mod tests {
     #[test]
     fn only_all_of_it_is_a_hundred_per_cent() {
         assert_eq!([1.0, 0.9999, 0.5].map(share), ["100 %", "99.9 %", "50.0 %"]);
-        // Every whole per cent of a hundred is itself, however it is stored.
+        // Every whole per cent of a hundred is itself, whatever its binary form is.
         for percent in 0..100 {
             let expected = format!("{percent}.0 %");
             assert_eq!(share(f64::from(percent) / 100.0), expected);

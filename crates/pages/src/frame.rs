@@ -1,4 +1,4 @@
-//! What is around every page.
+//! The frame around every page.
 
 /// The question that a page answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,7 +13,7 @@ pub enum Question {
     Answer,
 }
 
-/// What is around a page: who looks, and when it was made.
+/// The frame of a page: who is signed in, and when the page was made.
 #[derive(Debug, Clone)]
 pub struct Frame {
     /// The question that it answers; `None` for a page that answers none.
@@ -22,9 +22,9 @@ pub struct Frame {
     pub version: &'static str,
     /// When it was made, milliseconds since the Unix epoch.
     pub now_ms: u64,
-    /// Who has signed in; `None` where nobody has to.
+    /// The name of who has signed in; `None` if nobody needs to.
     pub signed_in: Option<String>,
-    /// Whether the page is renewed while it is looked at.
+    /// Whether the page renews itself.
     pub live: bool,
 }
 
@@ -44,7 +44,7 @@ impl Question {
         }
     }
 
-    /// In words.
+    /// The question in words.
     pub fn text(self) -> &'static str {
         match self {
             Self::Served => "Is everybody served?",
@@ -68,7 +68,7 @@ impl Frame {
     }
 }
 
-/// A page that can be written.
+/// A page that can be rendered.
 pub trait Page {
     /// Its text, HTML.
     fn text(&self) -> Result<String, askama::Error>;

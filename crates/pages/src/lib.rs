@@ -1,11 +1,11 @@
 //! The pages for people: views, templates and charts.
 //!
-//! A view is read from the very document that the API answers, so that a page shows what a program is told and
-//! nothing else. Entry points: [`Frame`], which is around every page, and the views [`ServicePage`], [`RegistryPage`],
-//! [`Size`], [`QueriesPage`], [`QueryPage`], [`SignIn`], [`RefusalPage`] and [`Manual`].
+//! A view is read from the document that the API answers, so that a page shows exactly what a program gets. Entry
+//! points: [`Frame`], which surrounds every page, and the views [`ServicePage`], [`RegistryPage`], [`Size`],
+//! [`QueriesPage`], [`QueryPage`], [`SignIn`], [`RefusalPage`] and [`Manual`].
 //!
-//! **Invariant:** nothing here knows HTTP, a store or a clock. A page loads files of this crate alone ([`file()`]), has no
-//! style or script of its own inside, and reads the same without scripts.
+//! **Invariant:** this package knows no HTTP, no store and no clock. A page loads only files of this crate
+//! ([`file()`]), has no style or script inside, and shows the same without scripts.
 
 mod answer;
 mod assets;

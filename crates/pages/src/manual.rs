@@ -1,14 +1,14 @@
-//! The page of an error code, which is kept as Markdown: headings, paragraphs and lists of text, code and links.
+//! The page of an error code, from Markdown: headings, paragraphs and lists of text, code and links.
 
 use askama::Template;
 
 use crate::{Frame, Question, figures};
 
-/// What a code means, what causes it and what to do.
+/// The meaning of a code, its causes and what to do.
 #[derive(Debug, Template)]
 #[template(path = "manual.html")]
 pub struct Manual<'a> {
-    /// What is around it.
+    /// The frame.
     pub frame: Frame,
     blocks: Vec<Block<'a>>,
 }
@@ -22,7 +22,7 @@ enum Block<'a> {
     Paragraph(Vec<Run<'a>>),
 }
 
-/// A part of a line. Of links only the text is shown: the documents that they lead to are not served.
+/// A part of a line. Only the text of links is shown, because their targets are not served.
 #[derive(Debug, PartialEq, Eq)]
 enum Run<'a> {
     Text(&'a str),
@@ -39,7 +39,7 @@ impl<'a> Manual<'a> {
     }
 }
 
-/// What stands between two empty lines: a heading may be followed by what is below it.
+/// The blocks between two empty lines: a heading may be followed by what is below it.
 fn blocks(text: &str) -> Vec<Block<'_>> {
     let text = text.trim();
     let (first, rest) = text.split_once('\n').unwrap_or((text, ""));

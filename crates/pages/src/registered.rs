@@ -17,7 +17,7 @@ pub struct Model {
     name: String,
     #[serde(default)]
     version: u32,
-    /// Absent before it is ready.
+    /// Absent until the model is ready.
     stage: Option<String>,
     application: String,
     status: String,
@@ -27,7 +27,7 @@ pub struct Model {
     created_ms: u64,
 }
 
-/// What feedback says of a version, as `/v1/applications/{application}/accuracy` tells it.
+/// The feedback on a version, as `/v1/applications/{application}/accuracy` answers it.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Online {
     model: String,
@@ -124,7 +124,7 @@ pub struct Pipeline {
     pub name: String,
     /// The version that answers.
     pub version: u32,
-    /// Its steps, as SVG that has no text of anybody unescaped; or why it cannot run.
+    /// Its steps, as SVG with all text escaped; or why it cannot run.
     pub graph: Result<String, String>,
 }
 
@@ -132,13 +132,13 @@ pub struct Pipeline {
 #[derive(Debug, Template)]
 #[template(path = "registered.html")]
 pub struct RegistryPage {
-    /// What is around it.
+    /// The frame.
     pub frame: Frame,
     /// Sorted by name.
     pub models: Vec<Model>,
-    /// Of the versions that feedback was given for, in the order of the models.
+    /// The feedback on versions, in the order of the models; only versions with feedback.
     pub online: Vec<Online>,
-    /// Those of the frontier.
+    /// Variants on the frontier.
     pub variants: Vec<Variant>,
     /// Sorted by name.
     pub pipelines: Vec<Pipeline>,
@@ -149,7 +149,7 @@ pub struct RegistryPage {
 // === impl RegistryPage ===
 
 impl RegistryPage {
-    /// Applications with variants, and these, fastest first, as the picture numbers them.
+    /// Applications with variants, and their variants, fastest first, as the chart numbers them.
     fn frontiers(&self) -> Vec<(&str, Vec<&Variant>)> {
         let names = self.variants.iter().map(|of| of.application.as_str());
         let names: BTreeSet<&str> = names.collect();
@@ -207,7 +207,7 @@ impl Variant {
         self.latency.first().map_or(0.0, |of| of.p99_ms)
     }
 
-    /// That of its best instance.
+    /// The state of its best instance.
     fn state(&self) -> &str {
         const BEST_FIRST: [&str; 6] = [
             "active",
@@ -231,7 +231,7 @@ impl Variant {
         }
     }
 
-    /// On how many workers it serves.
+    /// Number of workers that it serves on.
     fn serving(&self) -> usize {
         let states = ["active", "overloaded", "interfered"];
         let of = self.instances.iter();
@@ -299,7 +299,7 @@ impl Job {
         }
     }
 
-    /// How far it has come, as people say it.
+    /// Its progress, for people.
     fn progress(&self) -> String {
         let Progress {
             done,

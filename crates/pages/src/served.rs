@@ -11,7 +11,7 @@ use crate::{
     figures,
 };
 
-/// From so large a share in time on, an application counts as served.
+/// Least share of answers in time for an application that counts as served.
 const SERVED: f64 = 0.99;
 
 /// An application's status, as `/v1/applications/{application}/status` answers it.
@@ -31,7 +31,7 @@ pub struct Status {
     cost_per_hour_usd: Option<f64>,
 }
 
-/// Targets, those that are stated.
+/// The stated targets.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 struct Targets {
@@ -42,7 +42,7 @@ struct Targets {
     max_cost_per_1k_usd: Option<f64>,
 }
 
-/// Where the time of the queries around a percentile went, milliseconds.
+/// The stages of the queries around a percentile, milliseconds.
 #[derive(Debug, Clone, Copy, Deserialize)]
 struct Split {
     load_ms: f64,
@@ -64,11 +64,11 @@ enum Fare {
 #[derive(Debug, Template)]
 #[template(path = "served.html")]
 pub struct ServicePage {
-    /// What is around it.
+    /// The frame.
     pub frame: Frame,
     /// All applications that the caller sees.
     pub applications: Vec<Status>,
-    /// What all workers cost, US dollars an hour; `None` for those whom it is not told.
+    /// Price of all workers, US dollars an hour; `None` for callers who may not see it.
     pub fleet_per_hour_usd: Option<f64>,
 }
 
@@ -102,7 +102,7 @@ impl ServicePage {
         self.applications.iter().map(|of| of.rate_per_s).sum()
     }
 
-    /// In time, of all that were asked; `None` where nobody has.
+    /// Share in time of all queries; `None` without queries.
     fn share(&self) -> Option<f64> {
         let asked: u64 = self.applications.iter().map(|of| of.asked).sum();
         let in_time: u64 = self.applications.iter().map(|of| of.in_time).sum();
@@ -126,7 +126,7 @@ impl Status {
         }
     }
 
-    /// By the name of the percentile.
+    /// The stages by the name of the percentile.
     fn splits(&self) -> Option<[(&'static str, Split); 2]> {
         Some([("p50", self.p50?), ("p99", self.p99?)])
     }
@@ -176,7 +176,7 @@ impl Split {
 // === impl Targets ===
 
 impl Targets {
-    /// In words, those that are stated.
+    /// The stated targets, in words.
     fn words(&self) -> Vec<String> {
         let quality = |word: &str, value: f64| format!("{word} {value}");
         let all = [

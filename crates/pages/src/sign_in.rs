@@ -1,4 +1,4 @@
-//! The form that asks for a key, and the page of what was refused.
+//! The form that asks for a key, and the page of a refusal.
 
 use askama::Template;
 
@@ -8,19 +8,19 @@ use crate::{Frame, Question, figures};
 #[derive(Debug, Template)]
 #[template(path = "sign_in.html")]
 pub struct SignIn {
-    /// What is around it.
+    /// The frame.
     pub frame: Frame,
-    /// Where to go then.
+    /// The page to go to after that.
     pub next: String,
-    /// Why the last key was not taken.
+    /// Why the last key was refused.
     pub refusal: Option<String>,
 }
 
-/// A page that cannot be had.
+/// The page of a refusal.
 #[derive(Debug, Template)]
 #[template(path = "refused.html")]
 pub struct RefusalPage {
-    /// What is around it.
+    /// The frame.
     pub frame: Frame,
     /// What the code means.
     pub title: String,

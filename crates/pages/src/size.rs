@@ -11,10 +11,10 @@ use crate::{
     figures,
 };
 
-/// Most rows of a picture; the table has all.
+/// Most rows of a chart; the table has all.
 const MOST_BARS: usize = 16;
 
-/// How many workers and instances there should be, and are, as `/v1/scaling` answers it.
+/// Desired and actual numbers of workers and instances, as `/v1/scaling` answers them.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Scaling {
     desired_token: Option<u64>,
@@ -63,7 +63,7 @@ struct Demand {
     classes: Vec<ClassDemand>,
 }
 
-/// Targets of queries that are alike.
+/// A class of queries with similar targets.
 #[derive(Debug, Clone, Deserialize)]
 struct Class {
     latency_ms: Option<f64>,
@@ -135,9 +135,9 @@ struct Alternative {
 #[derive(Debug, Template)]
 #[template(path = "size.html")]
 pub struct Size {
-    /// What is around it.
+    /// The frame.
     pub frame: Frame,
-    /// At this moment.
+    /// The present state.
     pub scaling: Scaling,
     /// Newest first.
     pub decisions: Vec<Decision>,
@@ -210,7 +210,7 @@ impl VariantCount {
         }
     }
 
-    /// On how many workers it is desired, where that is a number.
+    /// The desired number of workers for it, if that is a number.
     fn number(&self) -> Option<u32> {
         match &self.desired {
             Some(Workers::Number(number)) => Some(*number),
@@ -218,7 +218,7 @@ impl VariantCount {
         }
     }
 
-    /// Whether as many serve as should.
+    /// Whether fewer serve than desired.
     fn is_short(&self) -> bool {
         match &self.desired {
             Some(Workers::Number(desired)) => self.ready < *desired,
@@ -233,7 +233,7 @@ impl VariantCount {
 impl Class {
     fn words(&self) -> String {
         let all = [
-            // Those of a class are less than twice as long as the shortest.
+            // The latencies of a class are less than twice the smallest.
             self.latency_ms.map(|least| {
                 let (least, most) = (figures::ms(least), figures::ms(2.0 * least));
                 format!("latency {least} to {most}")

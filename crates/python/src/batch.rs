@@ -1,8 +1,9 @@
 //! Rows of several queries in one call.
 //!
-//! Nobody waits for a batch to fill: what waits while all places are taken runs together once one is free, in the order of
-//! its coming. A call has at most the rows that its step says and [`MOST_BYTES`], of tensors that are alike but for their
-//! rows, and so few that it ends before the first of its queries is overdue, by what calls of as many rows took of late.
+//! No query waits for a batch to fill: the queries that wait while all places are taken run together once one is free,
+//! in the order of their arrival. A call has at most the rows that its step allows and [`MOST_BYTES`] of inputs; its
+//! queries' tensors differ only in their rows. It has so few rows that it ends before the first of its queries is
+//! overdue, by the recent times of calls with as many rows.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -24,13 +25,13 @@ use crate::{
 /// Most bytes of the inputs of several queries in one call.
 const MOST_BYTES: u64 = 64 << 20;
 
-/// Functions whose pace is remembered.
+/// Most functions whose pace is remembered.
 const MOST_REMEMBERED: usize = 1024;
 
-/// The share of the newest call in what is expected.
+/// The weight of the newest call in the expected time.
 const NEWEST: f64 = 0.2;
 
-/// Powers of two of rows of which it is known how long calls take.
+/// Number of powers of two of rows for which times of calls are kept.
 const SIZES: usize = 16;
 
 /// What calls wait for: a function of a file of a pipeline.
@@ -40,7 +41,7 @@ pub(crate) struct Line {
     name: String,
 }
 
-/// A query that waits.
+/// A waiting query.
 pub(crate) struct WaitingCall {
     call: Call,
     rows: u32,
@@ -51,14 +52,14 @@ pub(crate) struct WaitingCall {
     reply: Option<oneshot::Sender<Result<CallResult, QueryError>>>,
 }
 
-/// Whoever waits in a line. Where it gives up, it leaves with the memory that it holds.
+/// A query's stay in a line. If its caller gives up, the query leaves with the memory that it holds.
 pub(crate) struct Stay<'a> {
     lines: &'a Lines,
     line: &'a Line,
     is_answered: bool,
 }
 
-/// All that wait, by what they wait for.
+/// All waiting queries, by their line.
 #[derive(Default)]
 pub(crate) struct Lines(Mutex<HashMap<Line, State>>);
 
@@ -68,11 +69,11 @@ struct State {
     pace: Pace,
 }
 
-/// What calls take, seconds, by the power of two of their rows; 0 where none has run.
+/// Times of calls, seconds, by the power of two of their rows; 0 if none has run.
 #[derive(Debug, Default)]
 struct Pace([f64; SIZES]);
 
-/// One that may join a call: its rows, its bytes, and the seconds that are left to it.
+/// A query that may join a call: its rows, its bytes, and the seconds until it is overdue.
 #[derive(Debug, Clone, Copy)]
 struct JoinRequest {
     rows: u32,
@@ -80,7 +81,7 @@ struct JoinRequest {
     left_s: f64,
 }
 
-/// How many of those that wait run in one call: at least the first.
+/// How many of the waiting queries run in one call: at least the first.
 fn together(
     waiting: impl IntoIterator<Item = JoinRequest>,
     most_rows: u32,
@@ -103,16 +104,16 @@ pub(crate) fn rows(batch: &[WaitingCall]) -> u32 {
     batch.iter().map(|it| it.rows).sum()
 }
 
-/// What a call gets of all of them.
+/// The inputs of a call for several queries.
 pub(crate) struct BatchInputs {
     pub(crate) inputs: Vec<NamedTensor>,
-    /// Where what is given is counted.
+    /// The memory that outputs are counted in.
     pub(crate) memory: Arc<dyn Memory>,
-    /// The room of the inputs, where they are others than those of one query.
+    /// The reservation of the joined inputs, unless they are those of one query.
     _room: Option<Part>,
 }
 
-/// The inputs of all of them, in room that is taken before they are joined.
+/// Joins the inputs of all queries, in memory that is reserved before.
 pub(crate) fn join(batch: &[WaitingCall]) -> Result<BatchInputs, QueryError> {
     let nobody = || QueryError::new(Code::Internal, "nobody waits");
     let first = &batch.first().ok_or_else(nobody)?.call;
@@ -140,7 +141,7 @@ pub(crate) fn join(batch: &[WaitingCall]) -> Result<BatchInputs, QueryError> {
     })
 }
 
-/// What a call gave, unless it has other rows than it took.
+/// The outputs of a call; an error if their rows differ from those of the inputs.
 pub(crate) fn checked((outputs, part): CallOutput, rows: u32) -> Result<CallOutput, QueryError> {
     let is_wrong = |it: &&NamedTensor| it.tensor.rows() != rows as usize;
     match outputs.iter().find(is_wrong) {
@@ -153,7 +154,7 @@ pub(crate) fn checked((outputs, part): CallOutput, rows: u32) -> Result<CallOutp
     }
 }
 
-/// Gives each its rows of what a call gave. The memory is that of all until the last has gone.
+/// Gives each query its rows of the outputs. The reservation is held until the last of them is dropped.
 pub(crate) fn share((outputs, part): CallOutput, batch: Vec<WaitingCall>) {
     let (part, all) = (Arc::new(part), rows(&batch));
     let mut first = 0;
@@ -171,7 +172,7 @@ pub(crate) fn share((outputs, part): CallOutput, batch: Vec<WaitingCall>) {
     }
 }
 
-/// What is said to one whose time is over.
+/// The error of a query that is overdue.
 pub(crate) fn overdue() -> QueryError {
     let message = "the query's time was over before its turn came";
     QueryError::new(Code::DeadlineExceeded, message)
@@ -191,7 +192,7 @@ impl Line {
 // === impl WaitingCall ===
 
 impl WaitingCall {
-    /// A query that begins to wait. Whoever waits for its reply is told of by [`Lines::wait`].
+    /// A query that begins to wait. [`Lines::wait`] returns the receiver of its reply.
     pub(crate) fn new(call: Call, rows: u32) -> Self {
         let held = call.inputs.iter().map(|it| it.tensor.held_bytes() as u64);
         Self {
@@ -204,12 +205,12 @@ impl WaitingCall {
         }
     }
 
-    /// Whether its time is over.
+    /// Whether it is overdue.
     pub(crate) fn is_overdue(&self) -> bool {
         self.call.until.is_some_and(|until| Instant::now() >= until)
     }
 
-    /// Answers it, which was called alone.
+    /// Answers a query that was called alone.
     pub(crate) fn reply(self, gave: Result<CallOutput, QueryError>) {
         let rows = self.rows;
         self.reply_of(gave, rows);
@@ -224,7 +225,7 @@ impl WaitingCall {
             batch_rows,
         });
         if let Some(reply) = self.reply {
-            // Whoever has gone needs no answer.
+            // A caller that has gone needs no answer.
             drop(reply.send(called));
         }
     }
@@ -238,7 +239,7 @@ impl WaitingCall {
         }
     }
 
-    /// Whether its rows fit between those of another one.
+    /// Whether its tensors can be joined with those of another query.
     fn is_like(&self, other: &Self) -> bool {
         let pairs = self.call.inputs.iter().zip(&other.call.inputs);
         let mut pairs = pairs.map(|(one, other)| (one.tensor.shape(), other.tensor.shape()));
@@ -261,7 +262,7 @@ impl<'a> Stay<'a> {
         }
     }
 
-    /// Its answer has come.
+    /// Its answer has arrived.
     pub(crate) fn answered(&mut self) {
         self.is_answered = true;
     }
@@ -278,7 +279,7 @@ impl Drop for Stay<'_> {
 // === impl Lines ===
 
 impl Lines {
-    /// Has a query wait, and says where its answer will come.
+    /// Adds a query to a line, and returns where its answer will arrive.
     pub(crate) fn wait(
         &self,
         line: &Line,
@@ -295,7 +296,7 @@ impl Lines {
         receiver
     }
 
-    /// Those that run in the next call, none where all have gone. Those that are overdue are told so.
+    /// The queries of the next call, none if all callers have gone. Overdue queries get an error.
     pub(crate) fn take(&self, line: &Line, most_rows: u32) -> Vec<WaitingCall> {
         let mut lines = self.0.lock();
         let Some(state) = lines.get_mut(line) else {
@@ -319,14 +320,14 @@ impl Lines {
         waiting.into()
     }
 
-    /// Takes out those who have gone.
+    /// Removes the queries whose callers have gone.
     fn leave(&self, line: &Line) {
         if let Some(state) = self.0.lock().get_mut(line) {
             state.waiting.retain(|it| !it.has_gone());
         }
     }
 
-    /// A call of so many rows took so long.
+    /// Records the time of a call with `rows` rows.
     pub(crate) fn ran(&self, line: &Line, rows: u32, took: Duration) {
         if let Some(state) = self.0.lock().get_mut(line) {
             state.pace.learn(rows, took.as_secs_f64());
@@ -349,8 +350,8 @@ impl Pace {
         };
     }
 
-    /// What a call of so many rows takes: as the largest that is known and no larger, in proportion to its rows; else as the
-    /// smallest that is known.
+    /// The expected time of a call with `rows` rows: that of the largest known size which is no larger, in proportion
+    /// to the rows; else that of the smallest known size.
     fn expected_s(&self, rows: u32) -> Option<f64> {
         let size = Self::size(rows);
         let is_known = |at: &usize| self.0[*at] > 0.0;

@@ -11,7 +11,7 @@ use std::{
 
 use crate::{HARNESS, PythonInterpreter};
 
-/// What the interpreter has in its environment: libraries that compute with one thread, since calls run side by side.
+/// The interpreter's environment: libraries compute with one thread, because calls run side by side.
 const ENVIRONMENT: [(&str, &str); 4] = [
     ("LC_ALL", "C.UTF-8"),
     ("OMP_NUM_THREADS", "1"),
@@ -19,23 +19,23 @@ const ENVIRONMENT: [(&str, &str); 4] = [
     ("MKL_NUM_THREADS", "1"),
 ];
 
-/// What the child is told on its command line.
+/// The child's settings, from its command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Confinement {
-    /// Address space that it may take, bytes.
+    /// Most address space, bytes.
     pub memory_bytes: u64,
     /// The interpreter's program.
     pub executable: PathBuf,
-    /// Folders that it may read beside those of the system.
+    /// Folders that it may read in addition to those of the system.
     pub readable: Vec<PathBuf>,
-    /// Folders that packages are looked for in first.
+    /// Folders that are searched for packages first.
     pub packages: Vec<PathBuf>,
 }
 
 // === impl Confinement ===
 
 impl Confinement {
-    /// What an interpreter that was found needs.
+    /// The confinement for an interpreter that was found.
     pub fn of(found: &PythonInterpreter, packages: Option<&Path>, memory_bytes: u64) -> Self {
         let folders = found.folders.iter().filter(|folder| is_narrow(folder));
         Self {
@@ -46,10 +46,10 @@ impl Confinement {
         }
     }
 
-    /// Confines this process and becomes the interpreter; returns only where that fails.
+    /// Confines this process and becomes the interpreter; returns only if that fails.
     ///
     /// # Errors
-    /// When the system refuses a limit or cannot start the interpreter.
+    /// If the system refuses a limit or cannot start the interpreter.
     pub fn run(&self) -> io::Result<Infallible> {
         let program = self.executable.canonicalize()?;
         let readable: Vec<PathBuf> = self
@@ -68,7 +68,7 @@ impl Confinement {
         Err(error)
     }
 
-    /// The harness, with the folders of packages in front.
+    /// The harness, preceded by the folders of packages.
     fn text(&self) -> String {
         let folders = self.packages.iter().map(|it| it.to_string_lossy());
         let folders: Vec<_> = folders.collect();
@@ -98,7 +98,7 @@ impl Confinement {
     }
 }
 
-/// Whether a child may read a folder: never the root, which would be all.
+/// Whether a child may read a folder: never the root, which contains everything.
 fn is_narrow(folder: &Path) -> bool {
     folder.canonicalize().is_ok_and(|it| it.parent().is_some())
 }

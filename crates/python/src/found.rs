@@ -1,4 +1,4 @@
-//! What an interpreter is and has, before anything of a user's is run with it.
+//! The properties of an interpreter, found before it runs any file of a user.
 
 use std::{
     io::Read,
@@ -11,10 +11,10 @@ use std::{
 
 use serde::Deserialize;
 
-/// Longest time that an interpreter may take to say what it is.
+/// Longest time in which an interpreter must answer.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What it is asked.
+/// The script that asks it.
 const QUESTION: &str = "\
 import json, sys
 sys.path[:0] = sys.argv[1:]
@@ -35,7 +35,7 @@ pub struct PythonInterpreter {
     pub version: String,
     /// The version of its NumPy.
     pub numpy: Option<String>,
-    /// Where it has what it reads.
+    /// The folders that it reads.
     pub folders: Vec<PathBuf>,
 }
 
@@ -45,17 +45,17 @@ pub enum Error {
     /// It cannot be started.
     #[error("the interpreter `{path}` cannot be started")]
     Start {
-        /// As it was named.
+        /// Its path as configured.
         path: PathBuf,
         /// Why.
         source: std::io::Error,
     },
-    /// It did not say what it is.
+    /// It gave no usable answer.
     #[error("the interpreter `{path}` does not say what it is: {said}")]
     Silent {
-        /// As it was named.
+        /// Its path as configured.
         path: PathBuf,
-        /// What it said.
+        /// Its answer.
         said: String,
     },
     /// It has no NumPy.
@@ -64,19 +64,20 @@ pub enum Error {
          `pipelines.python.packages`"
     )]
     NoNumpy {
-        /// As it was named.
+        /// Its path as configured.
         path: PathBuf,
         /// Its version.
         version: String,
     },
 }
 
-/// Asks an interpreter what it is; `packages` are folders that it looks for packages in first.
+/// Asks an interpreter for its properties; `packages` are folders that it searches for packages
+/// first.
 ///
-/// It is the service's own affair, and not confined: nothing of a user's is run.
+/// It is not confined, because it runs no file of a user.
 ///
 /// # Errors
-/// When it does not start, says nothing of use, or has no NumPy.
+/// If it does not start, gives no usable answer, or has no NumPy.
 pub fn find(interpreter: &Path, packages: &[PathBuf]) -> Result<PythonInterpreter, Error> {
     let path = || interpreter.to_owned();
     let mut child = Command::new(interpreter)

@@ -1,14 +1,14 @@
 //! Functions of Python files, called in processes of their own.
 //!
-//! A step of a pipeline may be a function that a user wrote. It is code, so it runs in a child: the service's own program
-//! confines itself ([`Confinement`]) and becomes the configured interpreter, which runs `harness.py`. The child has a socket to
-//! whoever has started it, and nothing else: no environment, no network, no file but those of the interpreter and its
-//! packages, limits of memory, and a time for each call.
+//! A step of a pipeline may be a function that a user wrote. It is code, so it runs in a child: the service's own
+//! program confines itself ([`Confinement`]) and becomes the configured interpreter, which runs `harness.py`. The child
+//! has a socket to its parent, and nothing else: no environment, no network, no files but those of the interpreter and
+//! its packages, limits of memory, and a time limit for each call.
 //!
-//! Entry points: [`find`] looks at an interpreter, [`Python`] calls functions with it.
+//! Entry points: [`find`] inspects an interpreter, [`Python`] calls functions with it.
 //!
-//! **Invariants:** a process serves one file of one pipeline, and one call at a time; what it says is read as what a user
-//! sends is; a call of one query is never repeated.
+//! **Invariants:** a process serves one file of one pipeline, and one call at a time; its messages are treated as a
+//! user's; a call of one query is never repeated.
 
 mod batch;
 mod confined;
@@ -23,5 +23,5 @@ pub use crate::{
     pool::{Python, Settings},
 };
 
-/// What the interpreter runs.
+/// The script that the interpreter runs.
 pub(crate) const HARNESS: &str = include_str!("harness.py");

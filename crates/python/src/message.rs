@@ -1,4 +1,4 @@
-//! What a process and its child say to each other.
+//! Messages between a process and its child.
 
 use std::io::{self, Read};
 
@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 use sextant_isolation::frame;
 use sextant_types::{Data, DataType, NamedTensor, Tensor, TensorSpec, Texts};
 
-/// What is asked.
+/// A request.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Request<'a> {
-    /// Run this file, whose bytes follow, and behind them those of the files that it finds beside it.
+    /// Run this file. Its bytes follow, and after them those of the files beside it.
     Load {
         path: &'a str,
         bytes: usize,
@@ -27,7 +27,7 @@ pub(crate) enum Request<'a> {
     },
 }
 
-/// What is answered.
+/// A reply.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Reply {
@@ -44,7 +44,7 @@ pub(crate) enum Kind {
     Raised,
     /// It was refused memory.
     Memory,
-    /// It is not there, or gave something else than its step says.
+    /// It does not exist, or returned something other than its step declares.
     Wrong,
 }
 
@@ -55,7 +55,7 @@ pub(crate) struct TensorHeader<'a> {
     datatype: DataType,
     shape: &'a [usize],
     bytes: usize,
-    /// Bytes of the places of strings, which follow their texts.
+    /// Bytes of the entries of strings, which follow their texts.
     places: usize,
 }
 
@@ -66,7 +66,7 @@ pub(crate) struct ExpectedTensor<'a> {
     datatype: DataType,
 }
 
-/// A tensor that comes, without its elements.
+/// A received tensor, without its elements.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Head {
     shape: Vec<usize>,
@@ -75,7 +75,7 @@ pub(crate) struct Head {
     places: u64,
 }
 
-/// A tensor's head and elements.
+/// The head and the elements of a tensor.
 pub(crate) fn pack<'a>(name: &'a str, tensor: &'a Tensor) -> (TensorHeader<'a>, Vec<Bytes>) {
     let elements = match tensor.data() {
         Data::Plain(bytes) => vec![bytes.clone()],
@@ -110,7 +110,7 @@ impl Head {
         self.bytes.saturating_add(self.places)
     }
 
-    /// What would be wrong about it as the tensor that is expected.
+    /// Checks it against the expected tensor.
     pub(crate) fn check(&self, spec: &TensorSpec) -> Result<(), String> {
         let count = self
             .shape

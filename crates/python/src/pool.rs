@@ -1,11 +1,12 @@
-//! The children of a service: who has one, who waits, who is started again when.
+//! The children of a service: which calls have one, which wait, and which are started again when.
 //!
-//! A call takes a place, of which there are as many as processes may run, and waits for one in the order of its coming. It
-//! then takes an idle process of its file, else starts one; where there are as many as may be, the one that has been idle
-//! for longest is ended for it. So there are never more processes than places, whatever pipelines there are.
+//! A call takes a place, of which there are as many as processes may run; calls wait for places in the order of their
+//! arrival. The call then uses an idle process of its file, or starts one. If there are as many processes as allowed,
+//! the one that has been idle for longest is ended for it. So there are never more processes than places, whatever
+//! pipelines there are.
 //!
-//! Calls of a function that takes rows of several queries wait in a line ([`batch`](crate::batch)): who gets a place has all
-//! run that fit into one call, and the others find their answers where they wait.
+//! Calls of a function that accepts rows of several queries wait in a line ([`batch`](crate::batch)): the call that
+//! gets a place runs all queries that fit into one call, and the others get their answers while they wait.
 //!
 //! A process that ended, hung or was refused memory is not used again. A file whose processes end again and again is
 //! refused for a while that doubles each time, so that it takes no place from others.
@@ -33,20 +34,20 @@ use crate::{
 /// Longest time from the start of a child until its file has run.
 const START: Duration = Duration::from_secs(60);
 
-/// Waits after the second end of a process in a row; it doubles each time, up to [`LONGEST_REST`].
+/// Pause after the second end of a process in a row; it doubles each time, up to [`LONGEST_REST`].
 const REST: Duration = Duration::from_millis(100);
 const LONGEST_REST: Duration = Duration::from_secs(5);
 
-/// Files of which it is remembered that their processes ended.
+/// Most files for which ends of processes are remembered.
 const MOST_REMEMBERED: usize = 1024;
 
-/// Most of what a process said last that is told.
+/// Most characters of a process's last output in an error.
 const MOST_SAID: usize = 500;
 
 /// How functions are called.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// What starts a child: a program that runs [`crate::Confinement`].
+    /// The program that starts a child: it runs [`crate::Confinement`].
     pub program: Program,
     /// Most children at once.
     pub processes: usize,
@@ -66,14 +67,14 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    /// Those that have nothing to do, the longest idle one first.
+    /// Idle processes, the longest idle one first.
     idle: Vec<(Key, Process)>,
-    /// Children that there are, idle ones among them.
+    /// Number of children, with the idle ones.
     alive: usize,
     ends: HashMap<Key, Ends>,
 }
 
-/// Whose child it is: a file of a pipeline.
+/// The owner of a child: a file of a pipeline.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
     pipeline: String,
@@ -87,17 +88,17 @@ struct Ends {
     until: Instant,
 }
 
-/// What a child is started for.
+/// What a child is to do.
 enum Order {
     Find,
-    /// With what memory of it is held meanwhile, and where what it gives is counted.
+    /// Call with these inputs, their reservation, and the memory that outputs are counted in.
     Call(Vec<NamedTensor>, Option<Part>, Arc<dyn Memory>),
 }
 
 // === impl Python ===
 
 impl Python {
-    /// With no child yet.
+    /// A pool without children.
     pub fn new(settings: Settings) -> Self {
         Self(Arc::new(Shared {
             places: Arc::new(Semaphore::new(settings.processes.max(1))),
@@ -107,7 +108,7 @@ impl Python {
         }))
     }
 
-    /// Carries an order out in its turn, unless that comes too late for whoever waits.
+    /// Carries an order out in its turn, unless that is too late for the caller.
     async fn carry_out(
         &self,
         function: &Arc<Function>,
@@ -137,7 +138,7 @@ impl Python {
 }
 
 impl Python {
-    /// Calls a function in its turn, with whoever else waits for it then.
+    /// Calls a function in its turn, together with other queries that wait for it then.
     async fn call_together(
         &self,
         function: &Arc<Function>,
@@ -145,7 +146,7 @@ impl Python {
     ) -> Result<CallResult, QueryError> {
         let line = Line::of(function);
         self.0.check_rest(&line.key)?;
-        // It is dropped behind the reply, by which the line knows who has gone.
+        // It is dropped after the reply's receiver, by which the line finds the queries whose callers have gone.
         let mut stay = Stay::new(&self.0.lines, &line);
         let mut reply = self.0.lines.wait(&line, waiting);
         let replied = loop {
@@ -160,7 +161,7 @@ impl Python {
                 let _place = place;
                 shared.work_together(&line, &function);
             });
-            // Those that came before may have filled the call, and need no place of their own any more.
+            // Earlier queries may have taken this one into their call, and it then needs no place of its own.
             tokio::select! {
                 biased;
                 replied = &mut reply => break replied,
@@ -226,7 +227,7 @@ impl Interpreter for Python {
 // === impl Shared ===
 
 impl Shared {
-    /// Has a child run in one call what fits into one of those that wait. Where that fails, each is called alone.
+    /// Runs a call in a child for those waiting queries that fit into it. If that fails, each query is called alone.
     fn work_together(&self, line: &Line, function: &Function) {
         let most = function.max_batch.unwrap_or(1);
         let mut batch = self.lines.take(line, most);
@@ -235,7 +236,8 @@ impl Shared {
             match self.call_batch(line, function, &batch) {
                 Ok(gave) => return batch::share(gave, batch),
                 Err(error) => {
-                    // What one of them has done is not yet known to be the file's fault. What others have, is.
+                    // One query may have caused the failure, so it does not count against the file yet. Ends that were
+                    // counted before still do.
                     self.state.lock().set_ends(&line.key, before);
                     tracing::debug!(pipeline = function.pipeline, %error, "a batch has failed: its queries run alone");
                 }
@@ -251,7 +253,7 @@ impl Shared {
         }
     }
 
-    /// Calls a function with the rows of those that wait.
+    /// Calls a function with the rows of the waiting queries.
     fn call_batch(
         &self,
         line: &Line,
@@ -268,7 +270,7 @@ impl Shared {
         Ok(gave)
     }
 
-    /// Has a child of the file carry an order out, for whoever holds a place.
+    /// Carries an order out in a child of the file, for the holder of a place.
     fn work(
         &self,
         key: &Key,
@@ -300,7 +302,7 @@ impl Shared {
         }
     }
 
-    /// A child of the file that has nothing to do.
+    /// An idle child of the file.
     fn idle(&self, key: &Key) -> Option<Process> {
         loop {
             let mut state = self.state.lock();
@@ -315,7 +317,7 @@ impl Shared {
         }
     }
 
-    /// Starts a child, in the room of another one where there is none, and has it run the file.
+    /// Starts a child, in place of another one if there is no room, and runs the file in it.
     fn start(&self, key: &Key, function: &Function) -> Result<Process, QueryError> {
         let mut state = self.state.lock();
         let is_full = state.alive >= self.settings.processes.max(1);
@@ -343,14 +345,14 @@ impl Shared {
         QueryError::new(Code::Unavailable, message).retry_after_ms(1000.0)
     }
 
-    /// A child has answered and waits for more.
+    /// Keeps a child that has answered and waits for more.
     fn keep(&self, key: &Key, process: Process) {
         let mut state = self.state.lock();
         state.ends.remove(key);
         state.idle.push((key.clone(), process));
     }
 
-    /// Ends a child that is of no more use, and says why.
+    /// Ends a child that is no longer usable, and returns why.
     fn ended(&self, key: &Key, process: Process, ill: ChildFailure, limit: Duration) -> QueryError {
         let death = process.end();
         let error = match ill {
@@ -387,7 +389,7 @@ impl Shared {
     }
 }
 
-/// Why a child is gone.
+/// Why a child has ended.
 fn gone(death: &Death) -> QueryError {
     if death.ran_out_of_memory() {
         let message = "it needs more memory than `pipelines.python.memory_bytes`";

@@ -1,4 +1,4 @@
-//! One child, and what is said to it.
+//! One child, and the requests to it.
 
 use std::{
     io::{self, BufReader, Read, Write},
@@ -16,7 +16,7 @@ use sextant_types::{Code, NamedTensor};
 
 use crate::message::{ExpectedTensor, Head, Kind, Reply, Request, pack};
 
-/// Most bytes that a call gives.
+/// Most bytes of a call's outputs.
 const MOST_BYTES: u64 = 256 << 20;
 
 /// Bytes that are read at once.
@@ -29,28 +29,28 @@ pub(crate) struct Process {
     to: TimedStream,
 }
 
-/// What a call gave: tensors, and their memory.
+/// The outputs of a call: tensors, and their reservation.
 pub(crate) type CallOutput = (Vec<NamedTensor>, Part);
 
-/// Why a call gave nothing.
+/// Why a call has no outputs.
 pub(crate) enum CallFailure {
-    /// The child is as good as before.
+    /// The child is usable as before.
     Call(QueryError),
-    /// The child is of no more use: it is ended.
+    /// The child is no longer usable: it is ended.
     Child(ChildFailure),
 }
 
-/// Why a child is of no more use.
+/// Why a child is no longer usable.
 pub(crate) enum ChildFailure {
     /// It took too long.
     Slow,
     /// It is gone.
     Gone,
-    /// It said this last.
+    /// It reported this error last.
     Said(QueryError),
 }
 
-/// A stream that gives up at a moment.
+/// A stream that fails at a deadline.
 struct TimedStream {
     stream: UnixStream,
     until: Instant,
@@ -59,10 +59,10 @@ struct TimedStream {
 // === impl Process ===
 
 impl Process {
-    /// Starts one.
+    /// Starts a child.
     ///
     /// # Errors
-    /// When the system cannot start it.
+    /// If the system cannot start it.
     pub(crate) fn start(program: &Program, limit: Duration) -> io::Result<Self> {
         let (own, other) = UnixStream::pair()?;
         let child = program.start(Stdio::from(OwnedFd::from(other)), Stdio::null())?;
@@ -82,12 +82,12 @@ impl Process {
         self.child.has_ended()
     }
 
-    /// Ends it.
+    /// Kills it.
     pub(crate) fn end(self) -> sextant_isolation::Death {
         self.child.end()
     }
 
-    /// Has it run the file of a function.
+    /// Runs the file of a function in it.
     pub(crate) fn load(&mut self, function: &Function, limit: Duration) -> Result<(), CallFailure> {
         let beside = function.files.iter();
         let request = Request::Load {
@@ -101,13 +101,13 @@ impl Process {
         let files = std::iter::once(&function.file).chain(beside.map(|(_, file)| file));
         self.ask(&request, &files.cloned().collect::<Vec<_>>(), limit)?;
         match self.ready() {
-            // What the file has begun, it would not end.
+            // The file may have started something that goes on, so the child is ended.
             Err(CallFailure::Call(error)) => Err(CallFailure::Child(ChildFailure::Said(error))),
             other => other,
         }
     }
 
-    /// Asks for a function.
+    /// Checks that a function exists.
     pub(crate) fn find(&mut self, function: &Function, limit: Duration) -> Result<(), CallFailure> {
         let name = &function.name;
         self.ask(&Request::Find { function: name }, &[], limit)?;
@@ -180,7 +180,7 @@ impl Process {
                 Ok((tensors, part))
             }
             Err(error) => {
-                // The next answer begins behind it.
+                // The next answer begins after it.
                 io::copy(&mut self.from.by_ref().take(bytes), &mut io::sink())
                     .map_err(|error| ill(&error))?;
                 Err(CallFailure::Call(error))
@@ -214,7 +214,7 @@ impl Process {
     }
 }
 
-/// An error of the function's or of its file's making.
+/// An error that the function or its file caused.
 pub(crate) fn step_failed(message: String) -> QueryError {
     QueryError::new(Code::StepFailed, message)
 }

@@ -1,4 +1,4 @@
-//! `sextant application`: what its queries ask for by default, and what it may use of the fleet.
+//! `sextant application`: the default targets of an application's queries, and its limits in the fleet.
 
 use std::str::FromStr;
 

@@ -1,4 +1,4 @@
-//! `sextant backup` and `sextant restore`: a registry and its artefact store in a folder, and back.
+//! `sextant backup` and `sextant restore`: copy a registry and its artefact store into a folder, and back.
 
 use std::{
     path::PathBuf,
@@ -56,7 +56,7 @@ impl Backup {
         let mut lines = Lines::new(output.json);
         let mut say = |progress| lines.tell(progress);
         let manifest = work(backup::take(&config, &self.to, &mut say))?;
-        // The summary in JSON names them as well.
+        // The JSON summary names them as well.
         for digest in manifest.missing.iter().filter(|_| !output.json) {
             tell(&format!(
                 "warning: the registry names the file `{digest}`, and the store has none"

@@ -1,4 +1,4 @@
-//! `sextant bench`: load on a running service, and how well it answers.
+//! `sextant bench`: sends load to a running service, and reports how well it answers.
 
 use std::{path::PathBuf, sync::Arc, thread, time::Duration};
 
@@ -115,7 +115,7 @@ impl Bench {
             None => Asker::new(self, client, trace.as_ref()).streams().await?,
         };
         let length = trace.as_ref().map(load::Trace::length);
-        // What is due at its very end counts.
+        // A query that is due at the very end counts.
         let whole = length.map(|length| length.saturating_add(Duration::from_millis(1)));
         let default_warm_up = if trace.is_some() {
             Duration::ZERO

@@ -191,7 +191,7 @@ fn authorization() -> Result<HeaderMap, Error> {
 fn is_distrust(error: &reqwest::Error) -> bool {
     let mut next: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(error) = next {
-        // What an input or output error wraps is not among its sources.
+        // `source` of an I/O error skips the error that it contains.
         let wrapped = error
             .downcast_ref::<io::Error>()
             .and_then(io::Error::get_ref);

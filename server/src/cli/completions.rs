@@ -1,4 +1,4 @@
-//! `sextant completions`: what a shell needs to complete command lines.
+//! `sextant completions`: a shell's script to complete command lines.
 
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;

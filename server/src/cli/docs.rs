@@ -1,4 +1,4 @@
-//! `docs/cli.md`: what every command's `--help` says.
+//! `docs/cli.md`: the text of every command's `--help`.
 
 use clap::{Command, CommandFactory};
 

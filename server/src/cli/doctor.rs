@@ -1,4 +1,4 @@
-//! `sextant doctor`: whether this machine has what a service needs.
+//! `sextant doctor`: checks whether this machine has what a service needs.
 
 use clap::Args;
 

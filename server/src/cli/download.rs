@@ -1,4 +1,5 @@
-//! A file that a command fetches. It has its name once it is whole: where the download breaks, what was there before stays.
+//! A file that a command downloads. It gets its name once it is complete: if the download breaks, the earlier file
+//! stays.
 
 use std::{
     fs::Permissions,
@@ -61,7 +62,7 @@ impl Download {
         };
         match path.persist(&target) {
             Ok(()) => Ok(()),
-            // A file that is mounted by itself, as into a container, cannot be replaced.
+            // A file that is itself a mount point, as in a container, cannot be replaced.
             Err(it) if it.error.kind() == io::ErrorKind::ResourceBusy => {
                 overwrite(&target, &it.path).await.map_err(name)
             }
@@ -81,7 +82,7 @@ async fn begin(name: &Path) -> io::Result<Download> {
                     beside: None,
                 });
             }
-            // What a link leads to is replaced, not the link.
+            // The target of a link is replaced, not the link.
             (tokio::fs::canonicalize(name).await?, Some((there, known)))
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => (led_to(name).await, None),
@@ -95,11 +96,11 @@ async fn begin(name: &Path) -> io::Result<Download> {
         .tempfile_in(folder.unwrap_or(Path::new(".")));
     let part = match (part, kept) {
         (Ok(part), Some((_, known))) => {
-            // As it is, where the mask of the process takes some of it from new files.
+            // The earlier file's permissions, from which the process's mask would remove some for a new file.
             part.as_file().set_permissions(known.permissions())?;
             part
         }
-        // Where the folder takes no other file the one that is there is written.
+        // If the folder accepts no other file, the existing file is overwritten.
         (Err(_), Some((there, _))) => {
             there.set_len(0).await?;
             return Ok(Download {

@@ -1,4 +1,4 @@
-//! Why a command did not succeed, how it is told and with which exit code.
+//! Errors of commands, their messages and their exit codes.
 
 use std::{
     io,
@@ -160,13 +160,13 @@ impl Error {
         }
         match self {
             Self::Load(error) => of_load(error),
-            // As shells say of what was interrupted.
+            // As shells do for an interrupted command.
             Self::Conversion { code, .. } if code.ends_with("interrupted") => 130,
             Self::Conversion { .. } => 2,
             Self::Usage(_) | Self::Configuration(_) | Self::Input { .. } => 2,
-            // As shells say of what was interrupted.
+            // As shells do for an interrupted command.
             Self::Interrupted { .. } => 130,
-            // A name that was mistyped.
+            // The name was mistyped.
             Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => 2,
             _ => 1,
         }

@@ -1,4 +1,5 @@
-//! Examples of each command, with which its help ends. A test has the parser read them all.
+//! Examples of each command, at the end of its help. A test checks that the parser accepts them
+//! all.
 
 use clap::Command;
 

@@ -70,7 +70,8 @@ impl Scaling {
         if !self.follow {
             return Ok(());
         }
-        // What was listed is known, and before that nothing on this subject that is still kept.
+        // The user has seen the listed decisions; if there are none, the stream begins with the oldest kept one on this
+        // subject.
         let known = decisions.first().and_then(number).unwrap_or_default();
         self.follow(client, output, known).await
     }
@@ -100,7 +101,7 @@ impl Scaling {
                 answered => answered?,
             };
             let mut events = Events::default();
-            // It ends with its server, or where something between cuts it off.
+            // The stream ends with its server, or when something between cuts it off.
             while let Ok(Some(piece)) = stream.chunk().await {
                 for decision in events.read(&piece) {
                     known = number(&decision).unwrap_or(known);

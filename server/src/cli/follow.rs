@@ -1,4 +1,4 @@
-//! A job followed to its end, with a bar on a terminal and a line for each step elsewhere.
+//! Follows a job to its end, with a bar on a terminal and a line for each step elsewhere.
 
 use std::{
     io::IsTerminal,
@@ -116,7 +116,7 @@ async fn look(client: &Client, id: &str) -> Result<Value, Error> {
         };
         let pause = match &error {
             Error::Unreachable { .. } | Error::Http { .. } => Some(PERIOD),
-            // A key may ask so often and no more.
+            // The key's rate is limited.
             Error::Problem(problem) => problem.retry_after().map(|it| it.max(PERIOD)),
             _ => None,
         };

@@ -1,4 +1,4 @@
-//! `sextant inspect`: what would be registered of a file. Asks no server.
+//! `sextant inspect`: shows what a registration would find in a file. It asks no server.
 
 use std::{
     collections::BTreeMap,
@@ -117,7 +117,7 @@ pub fn signature(
     let refused = |error| refused(model, &error);
     let plain = read_model(model, data, declared)?;
     let unknown = ranks::unknown(&plain.model).map_err(refused)?;
-    // Nobody converts data for outputs.
+    // Shapes of outputs are for display alone: nobody converts data for them.
     let shown = some_shape(&plain.model, unknown.outputs.iter()).map_err(refused)?;
     Ok(inspect(&shown).map_err(refused)?.signature)
 }

@@ -227,7 +227,7 @@ fn text(document: &Value) -> String {
     if job.failed_records() > 0 {
         lines.push(format!("failed    {}", job.failed_records()));
     }
-    // What a job did last says nothing any more when it is over.
+    // The last step of a job says nothing once the job is over.
     if !job.step.is_empty() && !job.is_over() {
         lines.push(format!("step      {}", job.step));
     }

@@ -1,4 +1,4 @@
-//! `sextant key`: who may ask, for what, and how often.
+//! `sextant key`: manages keys, their rights and their limits.
 
 use clap::{Subcommand, ValueEnum};
 use reqwest::Method;
@@ -86,11 +86,11 @@ impl Key {
 impl Create {
     async fn run(self, client: &Client, output: Output) -> Result<(), Error> {
         let created: Value = client.post(&["v1", "keys"], &self.document()).await?;
-        // The answer has it as well.
+        // The JSON answer contains it as well.
         if created["enforced"] == false && !output.json {
             tell("note: `auth.mode` is `off`: this service asks nobody for a key");
         }
-        // The secret alone on its line, so that a script can take it.
+        // Only the secret is on the line, so that a script can read it.
         output.either(&created, || cell(&created, "/secret"))
     }
 

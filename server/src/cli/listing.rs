@@ -1,4 +1,4 @@
-//! `sextant models`, `applications`, `workers`: what there is.
+//! `sextant models`, `applications`, `workers`: lists them.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! What commands answer, on standard output, and what they tell beside it, on standard error.
+//! The output of commands: answers on standard output, messages on standard error.
 
 use std::io::{self, Write};
 

@@ -143,7 +143,7 @@ async fn register(
     let mut document = read(file)?;
     let mut name = String::new();
     if replace || whole.says_something() {
-        // Only the server reads YAML: it tells the name.
+        // Only the server reads YAML, so it is asked for the name.
         let request = client.request_with(Method::POST, &PATH, &[("dry_run", "true")]);
         let mut checked: Value = client.answer(with_yaml(request, document.clone())).await?;
         name = cell(&checked, "/name");

@@ -1,5 +1,4 @@
-//! `sextant plan`: which variant on which device type, in batches of how many rows, on how many replicas each step of a
-//! pipeline needs.
+//! `sextant plan`: the variant, device type, batch size and number of replicas that each step of a pipeline needs.
 
 use std::path::{Path, PathBuf};
 

@@ -111,7 +111,7 @@ pub(super) fn data_files(model: &Path, named: &[PathBuf]) -> Result<Vec<PathBuf>
         path: model.to_owned(),
         source,
     })?;
-    // What is no model is refused by the service, which says why.
+    // The service refuses a file that is not a model, and says why.
     let locations = external::locations(&read.into()).unwrap_or_default();
     let folder = model.parent().unwrap_or(Path::new(""));
     let within = locations.iter().filter(|location| stays_within(location));
@@ -160,7 +160,7 @@ impl Register {
 
     /// Has the server begin.
     async fn begin(&self, client: &Client, output: Output) -> Result<Value, Error> {
-        // Without `--retry` both are there.
+        // Without `--retry` the arguments contain both.
         let (Some(application), Some(model)) = (&self.application, &self.model) else {
             let path = ["v1", "models", self.name.as_str(), "registration"];
             return client.answer(client.request(Method::POST, &path)).await;
@@ -345,7 +345,7 @@ impl Register {
         document: Value,
         output: Output,
     ) -> Result<(), Error> {
-        // A later version is called otherwise than its name.
+        // The model's id differs from its name for a later version.
         let model = document["model"].as_str().unwrap_or(self.name.as_str());
         let path = ["v1", "models", model, "variants"];
         let answer: Value = client.get(&path).await?;

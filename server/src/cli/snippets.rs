@@ -1,4 +1,4 @@
-//! Every command line of the documents is one that the program takes.
+//! Checks that the program accepts every command line in the documents.
 
 use std::{fs, path::Path};
 

@@ -1,4 +1,4 @@
-//! `sextant storage`: who uses what of the artefact store, and giving back what nobody does.
+//! `sextant storage`: what uses the artefact store, and the removal of unused files.
 
 use clap::Subcommand;
 use reqwest::Method;

@@ -1,4 +1,4 @@
-//! What a query or job asks for, and whom: flags shared by `query` and `job submit`.
+//! The targets and the route of a query or job: flags shared by `query` and `job submit`.
 
 use clap::Args;
 use serde_json::{Map, Value, json};

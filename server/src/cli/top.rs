@@ -1,4 +1,4 @@
-//! `sextant top`: whether applications are served, renewed on a terminal until somebody leaves it.
+//! `sextant top`: whether applications are served, renewed on a terminal until the user leaves.
 
 use std::{
     io::{self, IsTerminal},
@@ -42,7 +42,7 @@ impl Top {
             let text = "`top` draws on a terminal: `sextant status` prints the same once";
             return Err(Error::Usage(text.to_owned()));
         }
-        // What cannot be asked at all is told before the screen is taken.
+        // If the service cannot be asked at all, the error is reported before the screen is taken.
         let seen = Status::of_all().fetch(client).await?;
         let every = Duration::from_secs(self.every.max(1));
         let mut terminal = ratatui::try_init().map_err(unusable)?;

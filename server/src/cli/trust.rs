@@ -17,7 +17,7 @@ const CA: &str = "SEXTANT_CA";
 /// Lets a client speak TLS where `server` asks for it. Trusted is what the system trusts; where
 /// `SEXTANT_CA` names a file, its certificates alone.
 pub fn trusting(builder: ClientBuilder, server: &Url) -> Result<ClientBuilder, Error> {
-    // Fails where it was done before.
+    // Fails if a provider is installed already.
     let _ = rustls::crypto::ring::default_provider().install_default();
     if server.scheme() != "https" {
         // The system's certificates need not be read.
@@ -31,7 +31,7 @@ pub fn trusting(builder: ClientBuilder, server: &Url) -> Result<ClientBuilder, E
 
 /// The same trust for connections that are not reqwest's; `None` where the server is spoken to without TLS.
 pub fn config(server: &Url) -> Result<Option<Arc<ClientConfig>>, Error> {
-    // Fails where it was done before.
+    // Fails if a provider is installed already.
     let _ = rustls::crypto::ring::default_provider().install_default();
     if server.scheme() != "https" {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! Files on their way to the server: streamed, with a bar on a terminal.
+//! Uploads files to the server: streamed, with a bar on a terminal.
 
 use std::{io::IsTerminal, path::Path};
 

@@ -1,4 +1,4 @@
-//! `sextant variants`: the frontier of what can be had, as a table.
+//! `sextant variants`: the variants on the frontier, as a table.
 
 use clap::Args;
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! `sextant version`: the versions of a model, and which of them answers.
+//! `sextant version`: the versions of a model, and which of them is current.
 
 use clap::{Args, Subcommand};
 use reqwest::Method;

@@ -1,4 +1,4 @@
-//! `sextant worker`: what a worker did and how well it was predicted, and taking one out.
+//! `sextant worker`: what a worker did and how well its actions were predicted, and draining one.
 
 use std::time::Duration;
 

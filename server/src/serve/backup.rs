@@ -1,4 +1,4 @@
-//! Where the registry and the artefact store of a configuration are, for backups.
+//! Finds the registry and the artefact store of a configuration, for backups.
 
 use std::path::Path;
 
@@ -25,7 +25,7 @@ pub(crate) async fn restore(
     from: &Path,
     tell: Tell<'_>,
 ) -> anyhow::Result<Manifest> {
-    // Before anything is made: most mistakes are in the name of the folder.
+    // Read first, before anything is made: most mistakes are in the name of the folder.
     Manifest::read(from)?;
     let _folder = FolderLock::take(&config.data_dir)?;
     let registry = stores::open_empty(config).await?;

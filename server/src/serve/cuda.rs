@@ -88,7 +88,7 @@ mod device {
         let device = CudaDevice::open(ordinal)?;
         let properties = device.properties().clone();
         let page_bytes = settings.page_bytes;
-        // The libraries take some beside.
+        // The libraries need memory in addition.
         let usual = device.free_bytes()? / 10 * 9 / page_bytes;
         let gpu = Gpu {
             ordinal,

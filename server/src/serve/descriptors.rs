@@ -1,4 +1,5 @@
-//! File descriptors: as many as the system allows, and a part of them for what is not a connection.
+//! File descriptors: the process takes as many as the system allows, and reserves a part for things other than
+//! connections.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -23,7 +24,7 @@ pub(super) fn raise() {
 
 /// Descriptors that this process may open.
 fn limit() -> u64 {
-    // Without a limit the system tells none.
+    // `None`: there is no limit.
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 

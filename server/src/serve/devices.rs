@@ -77,7 +77,7 @@ impl Fleet {
 
     fn add_gpus(&mut self, config: &Config, ordinal: Option<u32>) -> anyhow::Result<()> {
         for (number, engines) in cuda::open(ordinal, config)?.into_iter().enumerate() {
-            // GPUs of one process are taken to be alike: the first one is measured on.
+            // The GPUs of one process are assumed to be alike: registration measures on the first.
             let first = number == 0 && !engines.iter().any(|engine| self.has(engine.name()));
             let model = engines.first().and_then(|engine| engine.device_model());
             let model = model.as_deref().and_then(DeviceTypeName::from_model);
@@ -109,7 +109,7 @@ impl Fleet {
             self.add(config, (vec![Arc::new(engine)], name.clone()), measured)?;
         }
         if !self.has(emulated::NAME) {
-            // Measured beside the devices, without their delays and without keeping them busy.
+            // It measures beside the devices, without their delays and without occupying them.
             let engine = EmulatedEngine::new(engines::describe).at_speed(speed);
             self.measured.push(Arc::new(engine));
         }

@@ -1,4 +1,4 @@
-//! The dispatcher, and the offline jobs that run beside it.
+//! The dispatcher, and the offline jobs that it runs.
 
 use std::{sync::Arc, time::Duration};
 
@@ -62,7 +62,7 @@ pub(super) fn build(
 pub(super) fn network(config: &Config, is_split: bool) -> Delay {
     let message = config.fleet.network_us.saturating_mul(1000);
     match is_split {
-        // To the front end, and from there with the inputs to the worker.
+        // Messages go to the front end, and from there with the inputs to the worker.
         true => Delay {
             control: message * 2,
             data_per_row: 0,
@@ -127,10 +127,10 @@ fn lead(
         let (stopped, informed) = (stop.clone(), Arc::clone(&leaving));
         let stood_down = async {
             stop.cancelled().await;
-            // Whose queries run is told before another leads, for no longer than a lease lasts.
+            // Running queries are reported before another dispatcher leads, for at most the time of a lease.
             drop(timeout(ttl, leaving.stand_down()).await);
         };
-        // Who knows nothing yet would find nothing of what is registered.
+        // A dispatcher without the state of the store would not find what is registered.
         tokio::select! {
             () = informed.informed() => leadership.run(stood_down).await,
             () = stopped.cancelled() => {}
@@ -150,7 +150,7 @@ fn lead(
     });
     let known = Arc::clone(dispatcher);
     let caller = Caller::Dispatcher(token.clone());
-    // Those of this process, too, are reached through the port, which refuses who leads no more.
+    // It reaches the workers of this process through the port, too, which refuses a dispatcher that no longer leads.
     port.follow_workers(stores, caller, &[], process, move |seen| match seen {
         WorkerEvent::Up(worker, client) => {
             tracing::info!(%worker, "reached");
@@ -236,7 +236,7 @@ pub(super) fn job_settings(config: &Config, stores: &Stores, answered_by: Answer
 /// What tells webhooks of jobs, and of models that should be trained again.
 pub(super) fn webhooks(config: &Config) -> Webhooks {
     Webhooks::new(Options {
-        // A signature by an empty secret proves nothing.
+        // A signature with an empty secret proves nothing.
         secret: config
             .jobs
             .webhook_secret

@@ -1,4 +1,4 @@
-//! The engines of the CPU that the configuration asks for and this machine has.
+//! The engines of the CPU that the configuration names and this machine has.
 
 use std::{
     ffi::OsString,

@@ -1,4 +1,4 @@
-//! Looks at what a service would need, before it is started or while it runs: nothing is changed.
+//! Checks what a service needs, before it is started or while it runs, and changes nothing.
 
 use serde::Serialize;
 

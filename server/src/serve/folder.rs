@@ -1,4 +1,4 @@
-//! The data folder: one process at a time, and there for as long as the process runs.
+//! The data folder: only one process uses it at a time, and it must exist for as long as the process runs.
 
 use std::{
     fs::{DirBuilder, File, OpenOptions, TryLockError},

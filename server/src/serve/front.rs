@@ -1,4 +1,4 @@
-//! The HTTP front end, over a dispatcher of this process or of another.
+//! The HTTP front end, with a dispatcher in this process or in another.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -246,7 +246,7 @@ fn follow_workers(
         move |seen| match seen {
             WorkerEvent::Up(worker, _) if own.contains(&worker) => {}
             WorkerEvent::Up(worker, client) => {
-                // It may go, or come again, before the store has told what it runs on.
+                // The worker may go, or come again, before the store has reported its device.
                 let (metadata, arrival) = (Arc::clone(&metadata), parts.arriving(client));
                 tokio::spawn(async move {
                     arrival.enter(device_of(metadata.as_ref(), &worker).await);

@@ -1,4 +1,4 @@
-//! The processes in which engines serve what users bring.
+//! The processes in which engines run users' files to answer queries.
 
 use std::{ffi::OsString, sync::Arc};
 

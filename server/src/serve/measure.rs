@@ -1,4 +1,4 @@
-//! The process in which engines run what users bring, while it is measured.
+//! The process in which engines run users' files to measure them.
 
 use std::{ffi::OsString, io, path::PathBuf, time::Duration};
 
@@ -47,7 +47,7 @@ pub(super) fn isolation(
     if !config.variants.isolate {
         return Ok(None);
     }
-    // An emulated engine runs nothing of what users bring; others run it elsewhere.
+    // The emulated engine runs no file of a user; remote runtimes run it elsewhere.
     let configured = config.variants.engines.0.iter();
     let names: Vec<String> = configured
         .filter(|name| *name != emulated::NAME && built.iter().any(|it| it.name() == name.as_str()))

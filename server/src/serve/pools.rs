@@ -1,4 +1,4 @@
-//! The pools of the configuration: who starts and ends their workers, and with which settings.
+//! The pools of the configuration: the provider that starts and ends their workers, and the workers' settings.
 
 mod children;
 #[cfg(feature = "docker")]

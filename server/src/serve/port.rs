@@ -1,4 +1,4 @@
-//! How this process and the others of a fleet reach each other.
+//! How the processes of a fleet reach each other.
 
 use sextant_fleet::Token;
 use sextant_rpc::WorkerClient;

@@ -1,8 +1,7 @@
-//! The background work of a process and the order in which it ends.
+//! The services of a process and the order in which they end.
 //!
-//! A service that ends by a panic takes its life with it: the process is not ready any more, answers what
-//! is in flight, ends its other services in order, and starts all of them again ([`keep_up`]). What they
-//! knew is in the stores.
+//! If a service panics, the process is not ready any more, answers what is in flight, ends its other services in order,
+//! and starts all of them again ([`keep_up`]). Their state is in the stores.
 
 use std::{
     future::Future,

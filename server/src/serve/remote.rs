@@ -1,4 +1,4 @@
-//! Servers that run models: an engine for each table `[worker.remote.NAME]`.
+//! Remote runtimes: an engine for each table `[worker.remote.NAME]`.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -68,7 +68,7 @@ fn pairs<'a>(
 ) -> anyhow::Result<impl Iterator<Item = (String, String)> + use<'a>> {
     let cut = move |text: &'a String| text.split_once(separator);
     if let Some(wrong) = texts.iter().position(|text| cut(text).is_none()) {
-        // By its place: it may be a secret.
+        // The message names its position, because it may be a secret.
         anyhow::bail!("`{key}`: number {} of them has no `{separator}`", wrong + 1);
     }
     let trimmed = |(name, value): (&str, &str)| (name.trim().to_owned(), value.trim().to_owned());

@@ -1,4 +1,4 @@
-//! Which roles a process may play with the stores and addresses that it is given.
+//! Which roles a process may have with the configured stores and addresses.
 
 use anyhow::ensure;
 
@@ -33,7 +33,8 @@ pub(super) fn check(config: &Config) -> anyhow::Result<()> {
     let played = with_registry
         .iter()
         .filter(|it| config.roles.contains(**it));
-    // Over files of its own where all others are workers of this machine.
+    // The registry may be a file of this process if all other processes are workers of this
+    // machine.
     let keeps_files = played.clone().count() == with_registry.len();
     if let (Some(role), false) = (played.clone().next(), keeps_files) {
         ensure!(

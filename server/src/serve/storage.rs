@@ -1,4 +1,4 @@
-//! What is kept for how long, and giving back the rest.
+//! How long files are kept, and the removal of unused ones.
 
 use std::{sync::Arc, time::Duration};
 
@@ -32,7 +32,7 @@ pub(super) async fn build(
     };
     let storage = Storage::new(registry, objects, settings);
     match storage.meet().await {
-        // What they are to each other is in the log.
+        // The check has logged the result.
         Ok(()) | Err(Error::Strangers(_)) => {}
         Err(error) => {
             tracing::warn!(%error, "whether registry and artefact store belong together is not known yet");

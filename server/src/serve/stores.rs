@@ -1,4 +1,4 @@
-//! What the roles share: registry, artefacts, metadata. Of the process itself, or of servers.
+//! The stores that the roles share: registry, artefacts, metadata. They are in this process or on servers.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -168,7 +168,7 @@ async fn open_registry(config: &Config, now_ms: u64) -> anyhow::Result<Registry>
             let registry = Registry::open(config.data_dir.join(REGISTRY_FILE))
                 .await
                 .context("the registry cannot be opened")?;
-            // The folder's lock says that every earlier holder of a lease is dead.
+            // This process holds the folder's lock, so every earlier holder of a lease is dead.
             let resumed = registry
                 .void_leases(now_ms)
                 .await

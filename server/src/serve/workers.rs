@@ -66,7 +66,7 @@ pub(super) async fn build(
         }
         workers.push(Arc::clone(&worker));
         let client: WorkerClient = match port {
-            // Reached by the others before they hear of it.
+            // The port offers the worker before the others learn of it.
             Some(port) => port.offer_worker(worker),
             None => worker,
         };
@@ -92,7 +92,7 @@ fn settings(
 ) -> sextant_worker::Config {
     let settings = &config.worker;
     let is_cpu = device == DeviceSpec::Cpu.to_string();
-    // A runtime is given the time that its requests may take before its batches count as stuck.
+    // A runtime gets the time that its requests may take before its batches count as stuck.
     let request_ms = settings
         .remote
         .get(device)

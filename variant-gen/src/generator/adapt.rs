@@ -1,4 +1,4 @@
-//! From the file that was uploaded to the one that variants are made from.
+//! Makes the file that variants are made from out of the uploaded file.
 
 use std::sync::Arc;
 
@@ -27,30 +27,30 @@ use crate::{
 pub(super) struct ServableFile {
     pub(super) info: ModelInfo,
     pub(super) scored: ScoringTarget,
-    /// The file, where it is not the one that was uploaded.
+    /// The file, if it is not the uploaded one.
     pub(super) adapted: Option<ModelFile>,
     pub(super) changes: Vec<String>,
     /// Outputs that keep the model from taking batches.
     pub(super) astray: Vec<String>,
-    /// Why queries share no batches, where that was found.
+    /// Why queries share no batches, if that was found.
     pub(super) apart: Option<String>,
-    /// The validation set with names for inputs that it calls otherwise.
+    /// The validation set with the names of inputs that it names otherwise.
     pub(super) named: Option<WrappedSet>,
 }
 
-/// Said where a record has as many dimensions as an input.
+/// Message if a record has as many dimensions as an input.
 const WHOLE: &str = "the records of the validation set have as many dimensions as its inputs, so the first one is no batch \
                      dimension: a query is one record";
 
-/// Said where records do not stay apart.
+/// Message if records of a batch affect each other.
 const ALONE: &str = "its first dimension is declared as one of batches, and a batch of records cannot be run or is not \
                      answered as the records are one by one, so a query is one record";
 
-/// Said of a file that was exported with one record in every shape and cannot be widened.
+/// Message for a file that was exported with one record in every shape and cannot be widened.
 const FIXED: &str = "it takes no batches: export it with a first dimension that is dynamic (`dynamic_shapes` of \
                      `torch.onnx.export`, an open batch dimension elsewhere)";
 
-/// Why a file that was exported with one record cannot be widened, where an output has no row for it.
+/// Why a file that was exported with one record cannot be widened, if an output has no row for the record.
 fn without_rows(signature: &Signature) -> Option<String> {
     let size = adapt::fixed_batch(signature).filter(|_| !signature.batched)?;
     let mut outputs = signature.outputs.iter();
@@ -64,8 +64,8 @@ fn without_rows(signature: &Signature) -> Option<String> {
 }
 
 impl Registration<'_> {
-    /// Makes every output a tensor, finds the output that is scored, and finds out by running it whether a
-    /// model that is declared without a batch dimension takes batches.
+    /// Makes every output a tensor, finds the scored output, and finds out, by running it, whether a model that is
+    /// declared without a batch dimension takes batches.
     pub(super) async fn read_onnx(
         &mut self,
         uploaded: ModelFile,
@@ -141,8 +141,8 @@ impl Registration<'_> {
         Ok(readable)
     }
 
-    /// Takes a batch dimension that is declared away where it is none: where what is asked together is not answered as
-    /// it is alone, and where a record has it.
+    /// Removes a declared batch dimension that is none: either batches are not answered as their records are alone, or
+    /// the records have that dimension themselves.
     async fn with_true_batches(
         &mut self,
         look: Look,
@@ -170,7 +170,7 @@ impl Registration<'_> {
             None if self.are_records_whole(&info.signature).await? => {
                 self.lone(look, Lone::Whole, WHOLE.to_owned()).await
             }
-            // What keeps it from running is said when it is measured.
+            // The measurement reports why the model does not run.
             None => Ok(look),
         }
     }
@@ -180,9 +180,9 @@ impl Registration<'_> {
         Ok(look.without_batches(only(made), said))
     }
 
-    /// Whether what looks like a batch dimension is a dimension of the records, as of a vector of any length.
+    /// Whether the supposed batch dimension is a dimension of the records, as for a vector of any length.
     async fn are_records_whole(&self, signature: &Signature) -> Result<bool, Error> {
-        // What is wrong with the file is said when it is read for the model.
+        // An error in the file is reported when it is read for the model.
         let shapes = match self.record_shapes().await {
             Err(Error::Validation(_)) => RecordShapes::new(),
             shapes => shapes?,
@@ -192,7 +192,7 @@ impl Registration<'_> {
         };
         Ok(signature.inputs.iter().all(|input| {
             let record = shapes.get(&input.name);
-            // Tokenizers leave a 1 in front of what they make of one text.
+            // Tokenizers put a 1 before the shape of one text.
             record.is_some_and(|record| {
                 record.len() == input.shape.len()
                     && record.first() != Some(&Some(1))
@@ -201,7 +201,7 @@ impl Registration<'_> {
         }))
     }
 
-    /// What is scored: the first of the outputs that were named, or the one that the metric is meant for.
+    /// The scored output: the first of the named outputs, or the one that the metric is meant for.
     fn scored(&self, plain: &Plain, info: &ModelInfo) -> ScoringTarget {
         let mut scored = match self.model.outputs.is_empty() {
             true => ScoringTarget::by(self.application.metric, &info.signature),
@@ -214,7 +214,7 @@ impl Registration<'_> {
         scored
     }
 
-    /// How batches of a file are judged; `is_mixed` where its values are known to depend on them.
+    /// How batches of a file are judged; `is_mixed` if its values are known to depend on the batch.
     pub(super) fn batches(&self, origin: Origin, (info, is_mixed): (&ModelInfo, bool)) -> Batches {
         Batches {
             origin,
@@ -224,7 +224,7 @@ impl Registration<'_> {
         }
     }
 
-    /// The outputs by which batches differ from their records; `None` where that cannot be found out.
+    /// The outputs by which batches differ from their records; `None` if that cannot be found out.
     pub(super) async fn differing_outputs(
         &mut self,
         (model, batches): (&Bytes, Batches),
@@ -261,7 +261,7 @@ impl Registration<'_> {
             }
         };
         if differ.as_ref().is_none_or(|differ| !differ.is_empty()) {
-            // What was read for the wider model does not fit the other.
+            // What was read for the wider model does not fit the other one.
             self.validation = None;
         }
         Ok(differ)
@@ -309,7 +309,7 @@ impl Registration<'_> {
     }
 }
 
-/// A file as engines load it to be looked at.
+/// The request with which engines load a file to inspect it.
 pub(crate) fn request(model: &ModelFile) -> LoadRequest {
     LoadRequest {
         artefact: digest_of(&model.graph),
@@ -320,7 +320,7 @@ pub(crate) fn request(model: &ModelFile) -> LoadRequest {
     }
 }
 
-/// A model that cannot be run in batches takes none; only what is of no model is passed on.
+/// A model that cannot be run in batches takes none; only errors that are not the model's are passed on.
 fn judge(differ: Result<Vec<usize>, MeasureError>) -> Result<Option<Vec<usize>>, Error> {
     match differ {
         Err(error) if error.is_of_no_model() => Err(error.into()),

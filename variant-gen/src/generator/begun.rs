@@ -1,13 +1,14 @@
-//! How often a step was begun and did not end.
+//! Counts how often a step was begun and did not end.
 //!
-//! What takes the whole process down cannot say so. Each claim of the job that begins a step leaves a mark
-//! before it does, and what was begun too often is not begun again. Measurements keep the mark as their own
-//! result (`profile.rs`); the other steps that read what users bring keep it beside.
+//! A step that takes the whole process down cannot report it. So each claim of the job leaves a mark before it begins a
+//! step, and a step that was begun too often is not begun again. Measurements keep the mark as their own result
+//! (`profile.rs`); the other steps that read users' files keep it beside their result.
 //!
-//! Where engines are isolated, they end another process, and this one ends for reasons of its own: a mark is left only
-//! where the step makes it grow by much, so that the system may have ended it for want of memory.
+//! If engines are isolated, a bad file ends another process, and this one ends for other reasons. A mark is then left
+//! only if the step makes this process grow by much, so that the system may have killed it for lack of memory.
 //!
-//! A claim that is given back, because others wait or the process ends, says nothing of the step: its marks go with it.
+//! A claim that is given back, because others wait or the process ends, says nothing about the step: its marks are
+//! removed.
 
 use std::time::Duration;
 
@@ -19,22 +20,22 @@ use tokio::task::AbortHandle;
 use super::{Generator, Registration, extend::claim_number};
 use crate::{Claim, Error, memory, step};
 
-/// Growth from which on a step may be why this process ended.
+/// Growth above which a step may be the reason why this process ended.
 const SUSPICIOUS_BYTES: u64 = 256 << 20;
 
-/// Time between two looks at the memory.
+/// Time between two checks of the memory.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// The mark.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct StartMark {
-    /// In how many claims of the job.
+    /// Number of claims of the job that began the step.
     starts: u32,
     /// The latest of them, by its number among all claims.
     claim: u32,
 }
 
-/// Looks at this process as long as a step is on its way.
+/// Watches this process while a step runs.
 pub(super) struct Watch(AbortHandle);
 
 impl Drop for Watch {
@@ -44,7 +45,7 @@ impl Drop for Watch {
 }
 
 impl Generator {
-    /// Takes back the marks of a claim that is given back.
+    /// Removes the marks of a claim that is given back.
     pub(crate) async fn forget_starts(&self, claim: &Claim) -> Result<(), Error> {
         let (registry, job) = (self.registry(), &claim.job);
         let Some(model) = &job.model else {
@@ -61,7 +62,7 @@ impl Generator {
     }
 }
 
-/// A mark of this claim as it was without it; `None` where it is none.
+/// The mark as it was before this claim; `None` if this claim left no mark.
 fn before(noted: &Step, claim: u32) -> Option<Value> {
     let is_mark = noted.name.starts_with(&step::begun("")) || noted.result["outcome"] == "begun";
     let begun: StartMark = serde_json::from_value(noted.result.clone()).ok()?;
@@ -74,13 +75,13 @@ fn before(noted: &Step, claim: u32) -> Option<Value> {
 }
 
 impl Registration<'_> {
-    /// Notes that a step is begun once more. Fails where it was begun too often already.
+    /// Counts one more beginning of a step. Fails if the step was begun too often already.
     pub(super) async fn count(&mut self, step: &str) -> Result<(), Error> {
         let (mark, claim) = (step::begun(step), self.claim_number());
         let before = self.stored.get(&mark).cloned();
         let before: Option<StartMark> = before.and_then(|value| serde_json::from_value(value).ok());
         let starts = before.map_or(0, |before| {
-            // Trying again within one claim is no sign of a process that ended.
+            // A retry within one claim does not mean that the process ended.
             before
                 .starts
                 .saturating_sub(u32::from(before.claim == claim))

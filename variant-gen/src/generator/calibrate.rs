@@ -1,9 +1,9 @@
 //! Ranges of activations on the validation set, for static quantisation.
 //!
-//! What a tensor holds at its extremes is the range of its 256 steps, unless that costs accuracy: a few values far
-//! outside leave few steps to all others. Both ways are measured on the validation set. Where the whole range keeps the
-//! accuracy of the model within its interval, it stays; else ranges that leave out a few values are tried, and
-//! the most accurate is taken.
+//! The extremes of a tensor are the range of its 256 steps, unless that costs accuracy: a few values far outside leave
+//! few steps to all others. Both kinds of range are measured on the validation set. If the whole range keeps the
+//! accuracy of the model within its interval, it is used. If not, ranges that leave out a few values are tried, and the
+//! most accurate one is used.
 
 use std::{
     collections::BTreeMap,
@@ -27,19 +27,19 @@ use crate::{
     validation::ValidationSet,
 };
 
-/// Shares of the values that a range holds, where its whole is not accurate.
+/// Shares of the values that a range covers, if the whole range is not accurate.
 const SHARES: [f64; 3] = [0.9999, 0.999, 0.99];
 
 /// Time between two signs of life while weights are quantised.
 const BEAT: Duration = Duration::from_millis(250);
 
-/// Most records whose values are looked at one by one.
+/// Most records whose values are examined one by one.
 const SAMPLED_RECORDS: usize = 64;
 
 /// Most values of a tensor that are kept of a record.
 const SAMPLED_VALUES: usize = 2048;
 
-/// What calibration runs on.
+/// The records and engines for calibration.
 pub(crate) struct Sample {
     /// Tried in order: the first that loads the graph is used.
     pub engines: Vec<Arc<dyn Engine>>,
@@ -55,14 +55,14 @@ pub(crate) struct Sample {
     pub metric: Metric,
 }
 
-/// Ranges, and what was found out about them.
+/// Ranges, and a note about them.
 struct CalibratedRanges {
     ranges: Ranges,
-    /// Why they are not the whole ones, where they are not.
+    /// Why they are not the whole ranges, if so.
     note: Option<String>,
 }
 
-/// Runs the model with its ranges as further outputs, and finds out whether they are those to take.
+/// Runs the model with the ranges as further outputs, and chooses the ranges.
 fn calibrate(
     model: &ModelFile,
     sample: &Sample,
@@ -70,7 +70,7 @@ fn calibrate(
 ) -> Result<CalibratedRanges, String> {
     let whole = ranges(model, sample, cancel)?;
     let kept = |ranges| CalibratedRanges { ranges, note: None };
-    // What cannot be scored here says so when it is measured.
+    // If scoring fails here, the measurement reports why.
     let (Some(of_model), Some(of_whole)) = (
         sample.score(model, Precision::Fp32, cancel),
         sample.score_quantized(model, &whole, cancel),
@@ -110,7 +110,7 @@ fn calibrate(
     })
 }
 
-/// The extremes. The graph is not optimised: a fusion could take away the value that is looked at.
+/// The extremes. The graph is not optimised: a fusion could remove the observed value.
 fn ranges(model: &ModelFile, sample: &Sample, cancel: &Cancel) -> Result<Ranges, String> {
     let graph = rewritten(model, |source| calibration_graph(source)).map_err(|e| e.to_string())?;
     let mut ranges = Ranges::new();
@@ -121,7 +121,7 @@ fn ranges(model: &ModelFile, sample: &Sample, cancel: &Cancel) -> Result<Ranges,
     Ok(ranges)
 }
 
-/// Some of the values of each tensor, evenly from records that are evenly from all.
+/// Some of the values of each tensor, spread evenly over records that are spread evenly over all.
 fn samples(
     model: &ModelFile,
     sample: &Sample,
@@ -165,10 +165,10 @@ fn load(
     Err(format!("the model cannot be calibrated: {reason}"))
 }
 
-/// The nodes that compute in 8 bits, and what was found out about the ranges.
+/// The nodes that compute in 8 bits, and a note about the ranges.
 pub(crate) type InEightBits = (Vec<String>, Option<String>);
 
-/// The model quantised with the ranges that are found.
+/// The model, quantised with the ranges that are found.
 pub(crate) fn quantized(
     model: &ModelFile,
     sample: &Sample,
@@ -179,8 +179,8 @@ pub(crate) fn quantized(
     Ok(RewriteOutput::one((made.nodes, note), made.model))
 }
 
-/// A model with these ranges. Whoever waits for the process that calibrates is told that it gets on: weights of some
-/// gigabytes take longer than a run may.
+/// A model with these ranges. It gives signs of life to the process that waits: quantising gigabytes of weights takes
+/// longer than a run may.
 fn with_ranges(
     model: &ModelFile,
     ranges: &Ranges,
@@ -188,7 +188,7 @@ fn with_ranges(
 ) -> Result<QuantizedModel, String> {
     let (sender, made) = mpsc::channel();
     thread::scope(|scope| {
-        // It is waited for.
+        // The caller waits for it.
         let quantize = move || rewritten(model, |source| quantize_static(source, ranges));
         scope.spawn(move || sender.send(quantize()).ok());
         loop {
@@ -205,7 +205,7 @@ fn with_ranges(
     })
 }
 
-/// What a rewriting makes of a file, wherever its weights are.
+/// Rewrites a file, wherever its weights are.
 pub(crate) fn rewritten<T>(model: &ModelFile, rewrite: impl FnOnce(Source<'_>) -> T) -> T {
     let read = |range| model.read(range);
     rewrite(Source {
@@ -217,8 +217,8 @@ pub(crate) fn rewritten<T>(model: &ModelFile, rewrite: impl FnOnce(Source<'_>) -
 // === impl Sample ===
 
 impl Sample {
-    /// Tells what the outputs behind the model's own are for the first so many records, so many at a time, of which
-    /// every so manieth part is run.
+    /// Passes to `told` the outputs after the model's own for the first `records` records, `batch` at a time, running
+    /// one of every `every` parts.
     fn observe(
         &self,
         (model, graph): (&ModelFile, &Calibration),
@@ -258,7 +258,7 @@ impl Sample {
         self.score(&quantized, Precision::Int8Static, cancel)
     }
 
-    /// The accuracy with the first engine that makes such variants; `None` where it does not run.
+    /// The accuracy with the first engine that makes such variants; `None` if the model does not run.
     fn score(&self, model: &ModelFile, precision: Precision, cancel: &Cancel) -> Option<Accuracy> {
         let makes = |engine: &&Arc<dyn Engine>| {
             engine

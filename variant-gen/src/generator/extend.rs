@@ -1,8 +1,8 @@
-//! A ready model, measured with one more engine.
+//! Measures a ready model with one more engine.
 //!
-//! The steps are those of a registration, with the names that they have there: what is stored is used,
-//! whichever job stored it, and only what the engine needs besides is done. A configuration that fails
-//! in a way that may pass is left open while others run; it is given up with the end of the job.
+//! The steps are those of a registration, and have the same names. A stored result is used, whichever job stored it, so
+//! only the work for the new engine is done. A configuration that fails in a way that may pass is left open while
+//! others run; it is given up at the end of the job.
 
 use super::{Claim, Generator, MeasureOutcome, Registration, Summary, publish::Outcome};
 use crate::{
@@ -12,7 +12,7 @@ use crate::{
 use sextant_types::time::unix_ms;
 
 impl Generator {
-    /// Does what is left of an extension, up to the end of its job.
+    /// Does the remaining work of an extension, up to the end of its job.
     pub(super) async fn extend(&self, claim: &Claim) -> Result<Summary, Error> {
         let mut registration = Registration::open(&self.parts, claim).await?;
         let named = |name: &str| claim.job.engine.as_ref().is_some_and(|it| it.0 == name);
@@ -21,7 +21,7 @@ impl Generator {
         registration.complete(&inspected).await
     }
 
-    /// Notes that a job which failed need not be tried again, where that is so.
+    /// Records that a failed job need not be tried again, if that is so.
     pub(crate) async fn note_failure(&self, claim: &Claim, error: &Error) -> Result<(), Error> {
         let Some(engine) = claim.job.engine.as_ref().filter(|_| !error.may_pass()) else {
             return Ok(());
@@ -55,7 +55,7 @@ impl Registration<'_> {
         claim_number(self.claim, &self.parts.config)
     }
 
-    /// The end of an extension that adds nothing: an error where that may pass.
+    /// The end of an extension that adds nothing: an error if the reason may pass.
     pub(super) async fn add_nothing(&mut self, outcome: &Outcome<'_>) -> Result<Summary, Error> {
         if let Some((_, error)) = self.passing.pop_first() {
             return Err(error.into());
@@ -68,7 +68,7 @@ impl Registration<'_> {
         Ok(summary)
     }
 
-    /// Stores what was left open: the engine has variants without it.
+    /// Stores the open configurations as given up: the engine has variants without them.
     pub(super) async fn give_up(&self, outcome: &Outcome<'_>) -> Result<(), Error> {
         for (configuration, measured) in outcome.measured {
             let name = step::measure(configuration);

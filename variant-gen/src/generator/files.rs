@@ -1,9 +1,8 @@
-//! Models' files: from the artefact store and into it.
+//! Reads models' files from the artefact store and writes them into it.
 //!
-//! A file from `map_from_bytes` on is not read into memory. What is held of it here is its outline, and its weights
-//! are where the store has them ([`sextant_engine::ModelFile`]); what is made of it is put together from parts, piece by
-//! piece. Where engines are isolated, the outline is read, and the parts are found out, in their process: here they are
-//! bytes.
+//! A file of at least `map_from_bytes` is not read into memory. This process holds its outline, and the weights stay
+//! where the store has them ([`sextant_engine::ModelFile`]); a file that is made of it is assembled from parts, piece
+//! by piece. If engines are isolated, their process reads the outline and finds the parts: here they are only bytes.
 
 use std::{
     collections::HashMap, fs::File, io, ops::Range, os::unix::fs::FileExt, path::PathBuf, sync::Arc,
@@ -24,22 +23,22 @@ use crate::{
     rewriting::{Compose, Embed, Outline, Resolve, parts},
 };
 
-/// Most of a model that is read where it cannot be mapped, bytes.
+/// Largest model that is read if it cannot be mapped, bytes.
 const MOST_READ_BYTES: u64 = 2 << 30;
 
-/// Said where tensors kept their data in other files.
+/// Message if tensors kept their data in other files.
 const EMBEDDED: &str = "the data of the files beside the model is put into it";
 
-/// Said where a large file is written again: exporters put data anywhere.
+/// Message if a large file is written again, because exporters put data at any offset.
 const ALIGNED: &str = "its weights are put where engines read them in place";
 
-/// Bytes that are copied at a time.
+/// Bytes that are copied at once.
 const PIECE_BYTES: u64 = 1 << 20;
 
-/// So many times smaller than a large model is what is made of one and mapped as well.
+/// A file that was made of a large model is mapped as well from the limit divided by this on.
 const SMALLER: u64 = 16;
 
-/// The files that parts are copied from, by the names that tensors give them.
+/// The files that parts are copied from, by the names that tensors use for them.
 pub(super) type Sources = HashMap<String, Arc<File>>;
 
 /// A model's file in the artefact store.
@@ -50,7 +49,7 @@ pub(super) struct StoredFile {
 }
 
 impl Registration<'_> {
-    /// A model's file; the one that was read last is held.
+    /// A model's file; the one that was read last is kept.
     pub(super) async fn read_artefact(&mut self, digest: Digest) -> Result<ModelFile, Error> {
         match &self.artefact {
             Some((held, file)) if *held == digest => Ok(file.clone()),
@@ -71,7 +70,7 @@ impl Registration<'_> {
         {
             let link = move |_: &_| ModelFile::linked(&file, &scratch);
             match self.parts.threads.run(link).await? {
-                // Such as a file system without hard links.
+                // For example, a file system without hard links.
                 Err(error) => {
                     tracing::warn!(%digest, %error, "a large model is read into memory");
                 }
@@ -93,7 +92,7 @@ impl Registration<'_> {
         self.parts.threads.run(write).await?.map_err(unreadable)
     }
 
-    /// Refuses a model of which too much is made when it is read. Where engines are isolated, their process finds that
+    /// Refuses a model that takes too much memory when it is read. If engines are isolated, their process finds that
     /// out.
     pub(super) async fn weigh(&self, file: &ModelFile) -> Result<(), Error> {
         let Some(isolation) = self.parts.config.isolation.clone() else {
@@ -109,14 +108,14 @@ impl Registration<'_> {
         Ok(self.parts.threads.run(weigh).await??)
     }
 
-    /// The model's file and those beside it.
+    /// Bytes of the model's file and of those beside it.
     fn uploaded_bytes(&self) -> u64 {
         let beside = self.model.data.iter().map(|it| it.size_bytes);
         beside.sum::<u64>() + self.model.size_bytes
     }
 
-    /// The size from which on a file is mapped here. What was made of a large model is, too, while it is measured:
-    /// otherwise it would take more memory than the model.
+    /// The size from which a file is mapped here. A file that was made of a large model is mapped too while it is
+    /// measured: otherwise it would take more memory than the model.
     fn least_mapped(&self) -> u64 {
         match self.is_large(self.uploaded_bytes()) {
             true => self.parts.config.map_from_bytes / SMALLER,
@@ -129,8 +128,8 @@ impl Registration<'_> {
         size >= self.parts.config.map_from_bytes
     }
 
-    /// The model with its data where engines read it, and what was done for that, in words; `None` where it is as it
-    /// was uploaded.
+    /// The model with its data at offsets where engines read it, and what was done for that, in words; `None` if
+    /// nothing was changed.
     pub(super) async fn with_data(
         &mut self,
         file: &ModelFile,
@@ -171,7 +170,7 @@ impl Registration<'_> {
         Ok(Some((whole, said)))
     }
 
-    /// The model with the files beside it in its folder; `None` where one of them has to be read.
+    /// The model with the files beside it in its folder; `None` if one of them has to be read.
     async fn linked(
         &self,
         file: &ModelFile,
@@ -200,7 +199,7 @@ impl Registration<'_> {
         Ok(linked.ok())
     }
 
-    /// The model with the data of the files beside it, in memory; `None` where there are none.
+    /// The model with the data of the files beside it, in memory; `None` if there are none.
     async fn embedded(&self, file: ModelFile, beside: &[DataFile]) -> Result<Option<Bytes>, Error> {
         let (mut names, mut files) = (Vec::new(), Vec::new());
         for it in beside {
@@ -236,8 +235,8 @@ impl Registration<'_> {
         }
     }
 
-    /// Stores it again where a sweep of the artefact store was quicker than the step that names it;
-    /// from now on none can be.
+    /// Stores the file again if a sweep of the artefact store removed it before the step that names it was stored; from
+    /// now on no sweep can remove it.
     pub(super) async fn ensure_model(&self, file: &ModelFile, digest: Digest) -> Result<(), Error> {
         if !self.parts.objects.has_blob(&digest).await? {
             self.put_model(file).await?;
@@ -245,7 +244,7 @@ impl Registration<'_> {
         Ok(())
     }
 
-    /// The file of a model whose tensors call the files beside it by these names.
+    /// The file of a model whose tensors use these names for the files beside it.
     async fn put_parts(&self, file: ModelFile, names: Vec<String>) -> Result<StoredFile, Error> {
         let sources = sources(&file, &names)?;
         let compose = Compose {
@@ -286,7 +285,7 @@ fn lost(name: &str, error: &io::Error) -> Error {
     crate::measure::MeasureError::Load(sextant_engine::Error::Failed(reason)).into()
 }
 
-/// The files of a large model, with those beside it, by what its tensors call them.
+/// The files of a large model and those beside it, by the names that tensors use.
 fn sources(file: &ModelFile, names: &[String]) -> Result<Sources, Error> {
     let mut sources = Sources::new();
     let Some(weights) = &file.weights else {
@@ -298,15 +297,15 @@ fn sources(file: &ModelFile, names: &[String]) -> Result<Sources, Error> {
     }
     match weights.file() {
         Ok(opened) => drop(sources.insert(WEIGHTS.to_owned(), Arc::new(opened))),
-        // A small graph with large files beside it has no other.
+        // A small graph with large files beside it has no weights of its own.
         Err(error) if error.kind() == io::ErrorKind::NotFound && !names.is_empty() => {}
         Err(error) => return Err(lost("the model", &error)),
     }
     Ok(sources)
 }
 
-/// The parts one after the other, in pieces. One buffer serves them all: what threads allocate for others piles up in
-/// the allocator.
+/// The parts one after the other, in pieces. One buffer serves them all: memory that threads allocate for other threads
+/// accumulates in the allocator.
 pub(super) fn pieces(parts: Vec<Part>, sources: Sources) -> ByteStream<'static> {
     let cut = parts.into_iter().flat_map(|part| match part {
         Part::Bytes(_) => vec![part],
@@ -338,7 +337,7 @@ pub(super) fn pieces(parts: Vec<Part>, sources: Sources) -> ByteStream<'static> 
     ))
 }
 
-/// A range of a file, and the buffer for the next one.
+/// A range of a file, and the buffer for the next range.
 fn copied(
     file: Option<&Arc<File>>,
     range: &Range<u64>,

@@ -1,4 +1,4 @@
-//! A model beside those that its application has: the same names, dimensions, classes and types of labels.
+//! Fits a model to the other models of its application: the same names, dimensions, classes and types of labels.
 
 use bytes::Bytes;
 use sextant_types::Signature;
@@ -10,8 +10,8 @@ use crate::{
 };
 
 impl Registration<'_> {
-    /// The file made servable, under the stated names and those of its application, and the validation set for it, where
-    /// that is one that calls inputs otherwise. `changed` is what was done to the file before, in words.
+    /// The servable file with the stated names and those of its application, and the validation set if it uses other
+    /// names for inputs. `changed` says in words what was changed in the file before.
     pub(super) async fn fit(
         &mut self,
         graph: &Bytes,
@@ -39,7 +39,8 @@ impl Registration<'_> {
         Ok((fitted, Some(set)))
     }
 
-    /// The columns of the scored output in the application's order, labels of its type, and what can be seen of batches.
+    /// Puts the columns of the scored output into the application's order, gives labels its type, and finds what can be
+    /// seen of batches.
     pub(super) async fn look(
         &mut self,
         fitted: FitResult,

@@ -1,4 +1,4 @@
-//! One artefact per precision.
+//! Makes one artefact for each precision.
 
 use bytes::Bytes;
 use sextant_engine::ModelFile;
@@ -13,15 +13,15 @@ use crate::{
     step,
 };
 
-/// A quantised model, the nodes that compute in 8 bits and what was found out on the way, or why there is none.
+/// A quantised model, the nodes that compute in 8 bits and a note, or why there is none.
 type Quantized = Result<(Bytes, Vec<String>, Option<String>), String>;
 
-/// The file of a quantised model, and where it is stored.
+/// The file of a quantised model, and its digest.
 type QuantizedFile = (ModelFile, Digest);
 
 impl Registration<'_> {
-    /// Makes the artefact of a precision, or says why there is none. The same model and
-    /// validation set give the same bytes, so doing it again stores nothing new.
+    /// Makes the artefact of a precision, or returns why there is none. The same model and validation set give the same
+    /// bytes, so a repetition stores nothing new.
     pub(super) async fn generate(
         &mut self,
         precision: Precision,
@@ -33,7 +33,7 @@ impl Registration<'_> {
         }
         self.begin(&name).await?;
         let (generated, made) = match precision {
-            // Engines that compute in these convert the weights while they load.
+            // For these precisions, engines convert the weights while they load.
             Precision::Fp32 | Precision::Tf32 | Precision::Fp16 | Precision::Bf16 => {
                 let generated = Generation::Made {
                     artefact: inspected.base(&self.model).0,
@@ -58,13 +58,13 @@ impl Registration<'_> {
         self.store(&name, &generated).await?;
         if let Some((made, digest)) = made {
             self.ensure_model(&made, digest).await?;
-            // By the thread that has made it: the allocator keeps what other threads free.
+            // Dropped by the thread that has made it: the allocator keeps memory that other threads free.
             self.parts.threads.run(move |_: &_| drop(made)).await?;
         }
         Ok(generated)
     }
 
-    /// The artefact, and its file where there is one.
+    /// The artefact, and its file if there is one.
     async fn quantize(
         &mut self,
         precision: Precision,
@@ -94,7 +94,7 @@ impl Registration<'_> {
         Ok((generated, Some((file, stored.digest))))
     }
 
-    /// With what was found out about the ranges.
+    /// The same with a note about the ranges.
     async fn quantize_static(
         &mut self,
         model: ModelFile,
@@ -162,7 +162,7 @@ impl Registration<'_> {
     }
 }
 
-/// What is wrong with a model is why there is no artefact; what is wrong with something else ends the step.
+/// An error of the model is the reason why there is no artefact; any other error ends the step.
 fn unless_of_no_model<T>(made: Result<T, Error>) -> Result<Result<T, String>, Error> {
     match made {
         Ok(made) => Ok(Ok(made)),

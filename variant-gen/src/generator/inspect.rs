@@ -1,4 +1,4 @@
-//! The first step: is this a model of this application at all?
+//! The first step: whether the file is a model of this application.
 
 use std::sync::Arc;
 
@@ -21,15 +21,15 @@ use crate::{
     validation::{Invalid, ScoringTarget, row_shape},
 };
 
-/// Why queries share nothing where the file has no batch dimension.
+/// Why queries share no batches if the file has no batch dimension.
 const UNBATCHED: &str = "the model takes one record at a time";
 
-/// Said of a file in half precision.
+/// Message about a file in half precision.
 const HALF: &str =
     "its weights are 16-bit floats: `fp32` in a variant's name stands for the file as it is";
 
 impl Registration<'_> {
-    /// Refuses what cannot be registered; the first model fixes the application's signature.
+    /// Refuses a file that cannot be registered; the first model fixes the application's signature.
     pub(super) async fn inspect(&mut self) -> Result<Inspection, Error> {
         if let Some(inspected) = self.stored::<Inspection>(step::INSPECT) {
             self.labelled = inspected.labelled;
@@ -113,7 +113,7 @@ impl Registration<'_> {
         Ok(inspected)
     }
 
-    /// Whether the set has labels, as was said of it.
+    /// Checks whether the set has labels, as was declared.
     fn has_labels(&self, set: &SetSummary) -> Result<bool, Error> {
         match (set.is_labelled, self.model.unlabelled) {
             (false, false) => Err(Invalid::Unlabelled.into()),
@@ -122,7 +122,7 @@ impl Registration<'_> {
         }
     }
 
-    /// What the engine that has the model says of it; the file is a manifest.
+    /// Asks the engine that has the model; the file is a manifest.
     async fn ask(
         &self,
         engine: Option<Arc<dyn Engine>>,
@@ -177,7 +177,7 @@ impl Registration<'_> {
         })
     }
 
-    /// What is scored, with the classes that the model's owner has named.
+    /// The scored output, with the classes that the model's owner has named.
     fn with_classes(
         &self,
         scored: ScoringTarget,
@@ -237,8 +237,8 @@ impl Registration<'_> {
             .await?)
     }
 
-    /// The signature is that of the application from now on, or has to be the same. `changes` are what it differs by from
-    /// what the file declares, in words.
+    /// Fixes the application's signature, or compares the model's with it. `changes` says in words how the signature
+    /// differs from what the file declares.
     async fn fix_signature(&self, signature: &Signature, changes: &[String]) -> Result<(), Error> {
         let registry = &self.parts.registry;
         let fixed = registry.fix_signature(&self.model.id, signature).await;
@@ -258,7 +258,7 @@ impl Registration<'_> {
         })
     }
 
-    /// All variants must have names; the longest one tells.
+    /// Checks that all variants can have names; the longest name decides.
     fn check_name(&self) -> Result<(), Error> {
         let engines = self.parts.engines.iter().map(|engine| engine.name());
         let longest = engines.max_by_key(|name| name.len()).unwrap_or_default();
@@ -286,7 +286,7 @@ pub(super) fn variant_id(model: &ModelId, spec: &VariantSpec) -> Result<VariantI
     })
 }
 
-/// Says why a validation set does not fit where some outputs keep the model from taking batches.
+/// Says why a validation set does not fit, if some outputs keep the model from taking batches.
 fn unbatched(error: Error, signature: &Signature, astray: &[String]) -> Error {
     let names = signature.outputs.iter().map(|output| &output.name);
     let kept = names.filter(|name| !astray.contains(name)).cloned();
@@ -314,7 +314,7 @@ fn unbatched(error: Error, signature: &Signature, astray: &[String]) -> Error {
     }
 }
 
-/// The first thing in which a model differs from what its application has.
+/// The first difference between the signatures of a model and its application.
 fn difference(model: &Signature, application: &Signature) -> Option<String> {
     let of = |what, mine: &[TensorSpec], theirs: &[TensorSpec]| {
         if mine.len() != theirs.len() {

@@ -1,4 +1,4 @@
-//! Labels for a validation set that has none: what the uploaded file answers.
+//! Labels for a validation set without labels: the answers of the uploaded file.
 
 use std::sync::Arc;
 
@@ -19,8 +19,8 @@ use crate::{
 };
 
 impl Registration<'_> {
-    /// Stores the validation set with the graph of the metric, and takes it from now on, where the application is
-    /// scored by one of the model's owner.
+    /// Stores the validation set with the graph of the metric, and uses that set from now on, if the application has a
+    /// custom metric.
     pub(super) async fn take_judge(&mut self) -> Result<Option<WrappedSet>, Error> {
         let graph = self.model.data.iter().find(|file| file.name == METRIC_FILE);
         let is_custom = self.application.metric == Metric::Custom;
@@ -43,7 +43,7 @@ impl Registration<'_> {
         Ok(Some(self.wrap(|front| front, Some(graph)).await?))
     }
 
-    /// Stores the validation set with what `file` answers to its records, and takes it from now on.
+    /// Stores the validation set with the answers of `file` to its records, and uses that set from now on.
     pub(super) async fn label(
         &mut self,
         file: ModelFile,
@@ -56,7 +56,7 @@ impl Registration<'_> {
         Ok(labelled)
     }
 
-    /// Those of the first engine that runs it.
+    /// The answers of the first engine that runs the file.
     async fn first_answers(
         &mut self,
         file: ModelFile,

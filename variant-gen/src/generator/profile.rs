@@ -19,26 +19,26 @@ use crate::{
     step,
 };
 
-/// A configuration to be tried.
+/// A configuration to be measured.
 pub(super) struct Trial<'a> {
     pub engine: Arc<dyn Engine>,
     pub configuration: &'a Configuration,
     pub generated: &'a Generation,
     pub inspected: &'a Inspection,
-    /// What was measured before on the same devices.
+    /// Measurements of other configurations on the same devices.
     pub rivals: &'a [Rival],
-    /// Whether nothing of the same engine runs that comes before it.
+    /// Whether no earlier configuration of the same engine runs.
     pub is_needed: bool,
-    /// The accuracy, where it was measured with another number of threads.
+    /// The accuracy, if it was measured with another number of threads.
     pub accuracy: Option<Accuracy>,
 }
 
 impl Registration<'_> {
-    /// Measures a configuration, or says why it does not run.
+    /// Measures a configuration, or returns why it does not run.
     pub(super) async fn measure(&mut self, trial: &Trial<'_>) -> Result<MeasureOutcome, Error> {
         let name = step::measure(trial.configuration);
         let starts = match self.stored.get(&name).cloned().map(serde_json::from_value) {
-            // Trying again within one claim is no sign of a process that ended.
+            // A retry within one claim does not mean that the process ended.
             Some(Ok(MeasureOutcome::Begun { starts, claim })) => {
                 starts - u32::from(claim == self.claim_number()).min(starts)
             }
@@ -53,7 +53,7 @@ impl Registration<'_> {
         Ok(measured)
     }
 
-    /// Why a configuration of a large model is not tried, where that is so: each session that packs weights holds them
+    /// Why a configuration of a large model is not tried, if that is so: each session that packs weights holds them
     /// once more, and an engine that maps nothing holds the file besides.
     pub(super) fn is_spared(
         &self,
@@ -90,7 +90,7 @@ impl Registration<'_> {
         })
     }
 
-    /// Notes that a configuration is not tried.
+    /// Records that a configuration is not tried.
     pub(super) async fn spare(
         &mut self,
         trial: &Trial<'_>,
@@ -135,7 +135,7 @@ impl Registration<'_> {
         if let Some(reason) = self.budget_is_spent(trial) {
             return Ok(MeasureOutcome::Pruned { reason });
         }
-        // An engine that is isolated takes another process down, which says so.
+        // An isolated engine takes another process down, which is reported.
         let is_isolated = self.is_isolated(trial.engine.name());
         if starts >= self.parts.config.starts && !is_isolated {
             let reason = format!("the process ended `{starts}` times while it was measured");
@@ -153,7 +153,7 @@ impl Registration<'_> {
                 measurement: Box::new(measurement),
             }),
             Err(error) => {
-                // What does not fit on a device has harmed nobody: in another precision it may.
+                // A model that does not fit on a device is no crash: in another precision it may fit.
                 let has_room = !matches!(error, MeasureError::Load(EngineError::OutOfMemory(_)));
                 if let Code::EngineCrashed | Code::MemoryExceeded | Code::TimeExceeded =
                     error.code()
@@ -172,7 +172,8 @@ impl Registration<'_> {
         isolation.is_some_and(|isolation| isolation.has(engine))
     }
 
-    /// Why nothing more is measured, where that is so. The first of each engine that runs is measured in any case.
+    /// Why nothing more is measured, if that is so. The first configuration of each engine that runs is measured in any
+    /// case.
     fn budget_is_spent(&self, trial: &Trial<'_>) -> Option<String> {
         let budget = self.parts.config.budget?;
         let is_spent = self.opened.elapsed() >= budget && !trial.is_needed;
@@ -184,7 +185,7 @@ impl Registration<'_> {
         })
     }
 
-    /// Whether a configuration that does not run is left out, or the whole job ends.
+    /// Leaves out a configuration that does not run, or fails the whole job.
     fn judge(&mut self, name: &str, error: MeasureError) -> Result<MeasureOutcome, Error> {
         match error {
             error if error.is_of_no_model() => Err(error.into()),
@@ -193,7 +194,7 @@ impl Registration<'_> {
             MeasureError::Score(ScoreError::Invalid(invalid)) if !self.extends() => {
                 Err(invalid.into())
             }
-            // So does what was declared of its padding.
+            // The same holds for the declared padding.
             MeasureError::Padding { .. } if !self.extends() => Err(error.into()),
             MeasureError::Refused(ref refused) if refused.is_final && !self.extends() => {
                 Err(error.into())
@@ -289,7 +290,7 @@ impl Registration<'_> {
             true => Bytes::new().into(),
             false => self.read_artefact(artefact).await?,
         };
-        // Once it is there, nobody needs it here: a large model is held once.
+        // The other process has it now: a large model is held once.
         self.artefact = None;
         let task = self.task(order, file).await?;
         let seat = self.seat.clone();
@@ -299,7 +300,7 @@ impl Registration<'_> {
             .await
     }
 
-    /// What a process of its own is to do with an artefact.
+    /// An order about an artefact.
     pub(super) fn order(&self, action: Action, artefact: Digest, inspected: &Inspection) -> Order {
         Order {
             action,
@@ -311,7 +312,7 @@ impl Registration<'_> {
         }
     }
 
-    /// With the files that it takes.
+    /// An order with its files.
     pub(super) async fn task(&self, order: Order, artefact: ModelFile) -> Result<Task, Error> {
         Ok(Task {
             order,

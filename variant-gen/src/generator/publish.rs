@@ -1,4 +1,4 @@
-//! The last step: variants, prices, marks, and the end of the job.
+//! The last step: variants, prices, marks of the frontier, and the end of the job.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,10 +15,10 @@ use crate::{
     Error, configuration::BATCHES, frontier, measure::Measurement, publisher::Pricing, step,
 };
 
-/// Most reasons that an error repeats.
+/// Most reasons that an error lists.
 const REASONS: usize = 3;
 
-/// What the earlier steps came to.
+/// The results of the earlier steps.
 pub(super) struct Outcome<'a> {
     pub inspected: &'a Inspection,
     pub generated: &'a BTreeMap<Precision, Generation>,
@@ -26,8 +26,8 @@ pub(super) struct Outcome<'a> {
 }
 
 impl Registration<'_> {
-    /// Shows the variants to dispatchers, then stores them with the end of the job. If the latter
-    /// fails they are hidden again, as they are when a process starts again.
+    /// Shows the variants to dispatchers, then stores them together with the end of the job. If storing fails, they are
+    /// hidden again; a restarting process hides them, too.
     pub(super) async fn publish(&mut self, outcome: &Outcome<'_>) -> Result<Summary, Error> {
         self.begin(step::PUBLISH).await?;
         let pricing = self.parts.publisher.pricing().await?;
@@ -56,7 +56,7 @@ impl Registration<'_> {
         stored.extend(changed.into_iter().filter(|it| !own.contains(&it.id)));
         let finished = self.finish(&stored, &summary).await;
         if finished.is_err() {
-            // What the registry holds is what counts; its own failure is reported first.
+            // The registry decides what is shown; its own failure is reported first.
             publisher.follow_registry().await.ok();
         }
         finished.map(|()| summary)
@@ -78,7 +78,7 @@ impl Registration<'_> {
         self.reach(step::PUBLISH, Phase::Stored).await
     }
 
-    /// Each configuration that runs, with each maximum batch that was measured.
+    /// The variants: each configuration that runs, with each maximum batch that was measured.
     fn variants(
         &self,
         outcome: &Outcome<'_>,
@@ -193,8 +193,8 @@ impl Outcome<'_> {
     }
 }
 
-/// The cheapest of the variants that are as accurate as the uploaded file and that no other dominates: what queries get
-/// that name the model and no accuracy.
+/// The cheapest variant that is as accurate as the uploaded file and that no other dominates. It answers queries that
+/// name the model and no accuracy.
 fn usual(variants: &[Variant]) -> Option<(String, f64)> {
     let all: Vec<&Variant> = variants.iter().collect();
     let usual = as_uploaded(&all).into_iter();
@@ -203,8 +203,8 @@ fn usual(variants: &[Variant]) -> Option<(String, f64)> {
     Some((cheapest.id.to_string(), cheapest.accuracy.value))
 }
 
-/// Why no configuration of the model as it was registered runs: an operator that is missing says
-/// more than a file that is not understood.
+/// Why no configuration of the registered model runs: a missing operator says more than a file that an engine does not
+/// understand.
 fn nothing_runs(measured: &[(Configuration, MeasureOutcome)]) -> Error {
     let mut reasons: Vec<String> = Vec::new();
     let mut codes: Vec<Code> = Vec::new();

@@ -1,5 +1,5 @@
-//! Inputs and outputs that are declared without a shape: those of inputs are found in the validation set, those
-//! of outputs by running the model.
+//! Inputs and outputs that are declared without a shape. The shapes of inputs come from the validation set, those of
+//! outputs from running the model.
 
 use std::sync::Arc;
 
@@ -25,26 +25,26 @@ use crate::{
     validation::{self, ScoringTarget, SetRequirements},
 };
 
-/// What to do about an input.
+/// Advice about an input.
 const NAME_INPUT: &str = "name its array in a validation set in .npz or JSONL, whose records tell it, or export the model with the \
                           shapes of its inputs";
 
-/// What to do about an output.
+/// Advice about an output.
 const NAME_OUTPUT: &str = "export the model with the shapes of its outputs (`onnx.shape_inference.infer_shapes`), or leave it \
                            out by naming the others with `--output`";
 
-/// The same where it is no batch that was taken for one.
+/// The same if what was taken for a batch is none.
 const UNBATCHED: &str = "batches of records are not answered as the records are one by one, so export the model with the shapes \
                          of its inputs";
 
-/// Most bytes of a model's weights for it to be run only to see the shapes of its answers.
+/// Most bytes of weights of a model that is run only to see its output shapes.
 const MOST_PROBED_BYTES: u64 = 64 << 20;
 
 /// The shapes of each output in each run.
 type RunShapes = Vec<Vec<Vec<u64>>>;
 
 impl Registration<'_> {
-    /// Declares the shapes that are missing.
+    /// Declares the missing shapes.
     pub(super) async fn find_ranks(
         &mut self,
         plain: &mut Plain,
@@ -65,8 +65,8 @@ impl Registration<'_> {
         self.correct_ranks(plain, engines).await
     }
 
-    /// Declares outputs anew whose answers have another number of dimensions than the file says: exporters of
-    /// classical models write down what they take for the shape.
+    /// Corrects the declaration of outputs whose answers have another number of dimensions: exporters of classical
+    /// models declare shapes by guesswork.
     async fn correct_ranks(
         &mut self,
         plain: &mut Plain,
@@ -105,7 +105,7 @@ impl Registration<'_> {
         Ok(())
     }
 
-    /// Writes down what was found.
+    /// Writes the shapes into the file.
     async fn declare(
         &self,
         plain: &mut Plain,
@@ -124,7 +124,7 @@ impl Registration<'_> {
         Ok(())
     }
 
-    /// With a batch dimension in front of what the records have.
+    /// The shapes of inputs: a batch dimension before those of the records.
     async fn shapes_of_inputs(&self, names: &[String]) -> Result<Shapes, Error> {
         let known = self.record_shapes().await?;
         let shape = |name: &String| {
@@ -160,8 +160,8 @@ impl Registration<'_> {
         names.iter().enumerate().map(shape).collect()
     }
 
-    /// Refuses a model whose batches are not answered as their records are: an input without a shape is taken to
-    /// have a batch dimension.
+    /// Refuses a model whose batches are not answered as their records are: an input without a shape is assumed to have
+    /// a batch dimension.
     pub(super) async fn check_batches(
         &mut self,
         (model, input): (&Bytes, &str),
@@ -173,14 +173,14 @@ impl Registration<'_> {
             .differing_outputs((model, batches), &info.signature, scored, engines)
             .await?;
         match differ {
-            // What keeps it from running is said when it is measured.
+            // The measurement reports why the model does not run.
             None => Ok(()),
             Some(differ) if differ.is_empty() => Ok(()),
             Some(_) => Err(missing("input", input, UNBATCHED).into()),
         }
     }
 
-    /// What the model answers with that asks for shapes; nothing where it cannot be run.
+    /// The shapes that the model with shape outputs answers; nothing if it cannot be run.
     async fn probe(
         &mut self,
         probe: &Bytes,
@@ -200,7 +200,7 @@ impl Registration<'_> {
         };
         match found {
             Err(error) if error.is_of_no_model() => Err(error.into()),
-            // Whoever reads it for the model itself says what is wrong with it.
+            // The step that reads the set for the model reports what is wrong with it.
             found => Ok(found.unwrap_or_default()),
         }
     }
@@ -215,7 +215,7 @@ impl Registration<'_> {
             action: Action::Shapes { engine },
             artefact: digest_of(probe),
             signature: signature.clone(),
-            // Its labels may be anything.
+            // Labels of any form are accepted.
             metric: Metric::Custom,
             scored: ScoringTarget::default(),
             limits: self.parts.config.limits,
@@ -271,8 +271,8 @@ fn missing(direction: &'static str, name: &str, fix: &'static str) -> sextant_on
     }
 }
 
-/// One shape for those of runs with one row, two and so on; `None` where they differ in rank, or there are none.
-/// Where inputs may have any length, outputs may, too.
+/// One shape for the shapes of runs with one row, two rows and so on; `None` if they differ in rank, or there are none.
+/// If inputs may have any length, so may outputs.
 fn merged(runs: &[&Vec<u64>], batched: bool, lengths_differ: bool) -> Option<Vec<Option<u64>>> {
     let first = runs.first()?;
     if runs.iter().any(|run| run.len() != first.len()) {
@@ -304,7 +304,7 @@ mod tests {
             merged(&runs[..1], false, false),
             Some(vec![Some(1), Some(4)])
         );
-        // One run alone would count rows as well.
+        // One run alone cannot show which dimension counts rows.
         assert_eq!(merged(&runs[..1], true, false), Some(vec![None, Some(4)]));
     }
 

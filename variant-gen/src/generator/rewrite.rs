@@ -1,4 +1,4 @@
-//! What is made of models' files: in the process that measures where engines are isolated, else here.
+//! Rewrites models' files: in the measuring process if engines are isolated, else here.
 
 use bytes::Bytes;
 use sextant_engine::ModelFile;
@@ -12,7 +12,7 @@ use crate::{
 };
 
 impl Registration<'_> {
-    /// What is made of a graph.
+    /// Rewrites a graph.
     pub(super) async fn rewrite<R: Rewrite>(
         &self,
         graph: &Bytes,
@@ -22,7 +22,7 @@ impl Registration<'_> {
             .await
     }
 
-    /// The same of a file with its weights and of files beside it.
+    /// Rewrites a file with its weights and the files beside it.
     pub(super) async fn rewrite_file<R: Rewrite>(
         &self,
         file: ModelFile,
@@ -44,7 +44,7 @@ impl Registration<'_> {
     }
 }
 
-/// The one file that was made.
+/// The result and the one file that was made.
 pub(super) fn only<T>(made: RewriteOutput<T>) -> (T, Bytes) {
     let file = made.files.into_iter().next();
     (made.found, file.unwrap_or_default())

@@ -1,7 +1,7 @@
-//! Validation sets: from the artefact store and into it.
+//! Reads validation sets from the artefact store and writes them into it.
 //!
-//! Where engines are isolated, no set is read here: the process that measures is given the file
-//! ([`SetFile`]), and what is put in front of one is put together in the store, piece by piece.
+//! If engines are isolated, this process reads no set: the measuring process gets the file ([`SetFile`]), and a front
+//! is put before a file in the store, piece by piece.
 
 use std::{fs::File, ops::Range, sync::Arc};
 
@@ -31,29 +31,29 @@ use crate::{
     },
 };
 
-/// Bytes that are held of a file at once.
+/// Bytes of a file that are held at once.
 const PIECE_BYTES: u64 = 1 << 20;
 
-/// A validation set with something in front of its file, as it is stored.
+/// A stored validation set with a front before its file.
 pub(super) struct WrappedSet {
     digest: Digest,
     front: Bytes,
-    /// What follows: parts of stored files.
+    /// The parts after the front: ranges of stored files.
     parts: Vec<(Digest, Range<u64>)>,
 }
 
 impl Registration<'_> {
-    /// The file of the validation set, by its name in the artefact store.
+    /// The digest of the validation set's file.
     pub(super) fn validation_file(&self) -> Digest {
         self.labelled.unwrap_or(self.model.validation)
     }
 
-    /// The same, to be given to another process.
+    /// The same file, to be passed to another process.
     pub(super) async fn set_file(&self) -> Result<SetFile, Error> {
         let (objects, digest) = (&self.parts.objects, self.validation_file());
         let bytes = self.set_bytes(&digest).await?;
         let path = objects.blob_file(&digest).await?;
-        // Where it is gone meanwhile the store says so.
+        // If it has gone meanwhile, the store says so.
         let source = match path.and_then(|path| File::open(path).ok()) {
             Some(file) => Source::File(Arc::new(file)),
             None => Source::Store(Arc::clone(objects), Handle::current()),
@@ -65,7 +65,7 @@ impl Registration<'_> {
         })
     }
 
-    /// The size of a set's file: as text it may take twice what its arrays may.
+    /// The size of a set's file. As text it may take twice the limit of its arrays.
     async fn set_bytes(&self, digest: &Digest) -> Result<u64, Error> {
         let limit = self.parts.config.limits.bytes;
         let size = self.parts.objects.stat_blob(digest).await?;
@@ -82,7 +82,7 @@ impl Registration<'_> {
         Ok(self.parts.objects.get_blob(&digest).await?)
     }
 
-    /// What the model finds in its validation set.
+    /// Checks the validation set against the model.
     pub(super) async fn check_set(
         &mut self,
         signature: &Signature,
@@ -112,7 +112,7 @@ impl Registration<'_> {
         told(self.parts.threads.run(check).await?)
     }
 
-    /// What a process of its own is to do with a file before anything is known of the model.
+    /// An order about files, before anything is known of the model.
     pub(super) fn order_of_files(&self, action: Action) -> Order {
         Order {
             action,
@@ -128,7 +128,7 @@ impl Registration<'_> {
         }
     }
 
-    /// What the validation set says of the shapes of its records.
+    /// The shapes of the validation set's records.
     pub(super) async fn record_shapes(&self) -> Result<RecordShapes, Error> {
         let limits = self.parts.config.limits;
         let Some(isolation) = self.parts.config.isolation.clone() else {
@@ -173,8 +173,8 @@ impl Registration<'_> {
         Ok(validation)
     }
 
-    /// Stores the validation set with something more in front of its file, and takes it from now on. `judge` is the
-    /// graph of a metric, where that is what it gets.
+    /// Stores the validation set with a further front before its file, and uses that file from now on. `judge` is the
+    /// graph of a metric, if that is what the front gets.
     pub(super) async fn wrap(
         &mut self,
         change: impl FnOnce(Front) -> Front,
@@ -228,8 +228,8 @@ impl Registration<'_> {
         }
     }
 
-    /// Stores it again where a sweep of the artefact store was quicker than the step that names it;
-    /// from now on none can be.
+    /// Stores the set again if a sweep of the artefact store removed it before the step that names it was stored; from
+    /// now on no sweep can remove it.
     pub(super) async fn ensure_wrapped(&self, set: &WrappedSet) -> Result<(), Error> {
         let objects = &self.parts.objects;
         if !objects.has_blob(&set.digest).await? {
@@ -240,7 +240,7 @@ impl Registration<'_> {
     }
 }
 
-/// What is wrong with a set is said as where it is read here.
+/// Reports an error in a set as if the set were read here.
 fn told<T>(answer: Result<T, MeasureError>) -> Result<T, Error> {
     answer.map_err(|error| match error {
         MeasureError::Score(ScoreError::Invalid(invalid)) => invalid.into(),
@@ -248,7 +248,7 @@ fn told<T>(answer: Result<T, MeasureError>) -> Result<T, Error> {
     })
 }
 
-/// What stands in front, and the parts behind it, in pieces.
+/// The front and the parts after it, in pieces.
 async fn pieces(
     objects: &Arc<dyn ObjectStore>,
     wrapped: &WrappedSet,
@@ -276,7 +276,7 @@ async fn pieces(
     Ok(files::pieces(all.collect(), sources))
 }
 
-/// The same where the store is elsewhere.
+/// The same if the store is elsewhere.
 fn remote_pieces(
     objects: &Arc<dyn ObjectStore>,
     front: Bytes,

@@ -1,22 +1,22 @@
-//! What is said of a registration whose figures mean less than they seem to.
+//! Warnings about a registration whose figures mean less than they seem to.
 
 use sextant_types::{Accuracy, Metric, Precision, Variant};
 
 use crate::{guess::Guess, interval};
 
-/// An interval of a share that is wider says little: it is told to a tenth either way at most.
+/// A wider interval of a share says little: this one gives the share to a tenth either way.
 const WIDEST: f64 = 0.2;
 
-/// An interval of an error that is wider than this share of it says little.
+/// An interval of an error says little if it is wider than this share of the error.
 const WIDEST_OF_ERROR: f64 = 1.0;
 
-/// Records that a resampled interval needs to mean anything.
+/// Least number of records for a meaningful resampled interval.
 const FEWEST: u64 = 10;
 
-/// Records that are not tried.
+/// Number of records above which the search ends.
 const MOST: u64 = 1 << 30;
 
-/// What there is to warn of in the figures of a model's variants.
+/// The warnings about the figures of a model's variants.
 pub(super) fn of(variants: &[Variant], guess: Option<&Guess>) -> Vec<String> {
     let Some(uploaded) = uploaded(variants) else {
         return Vec::new();
@@ -26,7 +26,8 @@ pub(super) fn of(variants: &[Variant], guess: Option<&Guess>) -> Vec<String> {
     wrong.into_iter().chain(too_few(uploaded)).collect()
 }
 
-/// The figure of the file as it was uploaded; of the best variant where none computes as it does.
+/// The figure of the file as it was uploaded; that of the best variant if none computes as the file
+/// does.
 fn uploaded(variants: &[Variant]) -> Option<&Accuracy> {
     let best = |single: bool| {
         let of = variants.iter().filter(move |it| {
@@ -38,7 +39,7 @@ fn uploaded(variants: &[Variant]) -> Option<&Accuracy> {
     best(true).or_else(|| best(false)).map(|it| &it.accuracy)
 }
 
-/// What to look at where no variant answers anything as its label says.
+/// The warning if no variant answers any record as its label says.
 fn all_wrong(variants: &[Variant]) -> Option<&'static str> {
     let is_wrong = |it: &Variant| it.accuracy.metric.higher_is_better() && it.accuracy.value == 0.0;
     let all = !variants.is_empty() && variants.iter().all(is_wrong);
@@ -68,7 +69,7 @@ fn no_better(uploaded: &Accuracy, guess: &Guess) -> Option<String> {
     })
 }
 
-/// Whether the labels are numbers that the output has at the same places.
+/// Whether the metric compares numbers of the label with those of the output at the same places.
 fn compares_numbers(metric: Metric) -> bool {
     matches!(
         metric,
@@ -81,7 +82,7 @@ fn compares_numbers(metric: Metric) -> bool {
     )
 }
 
-/// How many records would say more, where these say little.
+/// The warning if the records are too few, with a number that would be enough.
 fn too_few(uploaded: &Accuracy) -> Option<String> {
     let wanted = enough(uploaded).filter(|wanted| *wanted > uploaded.records)?;
     let records = match uploaded.records {
@@ -97,7 +98,7 @@ fn too_few(uploaded: &Accuracy) -> Option<String> {
     ))
 }
 
-/// Records that would narrow the interval enough; `None` where it is narrow enough.
+/// Number of records that would narrow the interval enough; `None` if it is narrow enough.
 fn enough(of: &Accuracy) -> Option<u64> {
     let width = of.upper - of.lower;
     let records = of.records.max(1);

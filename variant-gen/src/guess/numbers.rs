@@ -1,9 +1,9 @@
-//! Answers that are the same numbers for every record, and what they score.
+//! Answers with the same numbers for every record, and their score.
 //!
-//! A record has as many places as labels; an answer has a number for each. What is best at a place is known in closed
-//! form for errors: the median of the labels for absolute errors, their mean for squared ones, and for relative ones the
-//! median in which each label weighs as much as its error does. For directions it is the mean of the labels' own. For
-//! boxes there is no such form: the median of each edge is the guess.
+//! A record has as many places as labels, and an answer has a number for each place. For errors, the best number at a
+//! place has a closed form: the median of the labels for absolute errors, their mean for squared errors, and for
+//! relative errors the median in which each label has the weight of its error. For directions it is the mean of the
+//! labels' directions. For boxes there is no closed form: the guess is the median of each edge.
 
 use sextant_types::Metric;
 
@@ -13,8 +13,8 @@ use crate::{
     validation::{Expectation, Labels},
 };
 
-/// What the best answer of equal numbers scores; `None` of other metrics, and where records differ in how many labels
-/// they have.
+/// The score of the best answer with equal numbers; `None` for other metrics, and if records differ in their number of
+/// labels.
 pub(super) fn best(metric: Metric, labels: &[&Labels]) -> Option<Guess> {
     let records = Records::of(labels)?;
     let (value, by) = match metric {
@@ -48,7 +48,7 @@ pub(super) fn best(metric: Metric, labels: &[&Labels]) -> Option<Guess> {
     })
 }
 
-/// Labels of equally many numbers each.
+/// The labels of records with the same number of labels each.
 struct Records<'a> {
     groups: Vec<&'a [f64]>,
     places: usize,
@@ -72,7 +72,7 @@ impl<'a> Records<'a> {
         groups.flat_map(|group| group.chunks_exact(self.places))
     }
 
-    /// An answer with a number for each place, made of the labels that stand there.
+    /// An answer whose number at each place is made of the labels at that place.
     fn each_place(&self, answer: impl Fn(&mut [f64]) -> f64) -> Vec<f64> {
         let places = 0..self.places;
         let labels = |place| self.iter().map(move |record| record[place]);
@@ -85,7 +85,7 @@ impl<'a> Records<'a> {
         mean(&mut self.iter().map(score).collect::<Vec<_>>())
     }
 
-    /// The mean cosine between each label and the mean of the directions of all: the length of that mean.
+    /// The mean cosine between each label and the mean direction: the length of the mean of all directions.
     fn common_direction(&self) -> f64 {
         let mut sum = vec![0.0; self.places];
         for record in self.iter() {
@@ -96,7 +96,8 @@ impl<'a> Records<'a> {
         length(&sum) / self.iter().count() as f64
     }
 
-    /// F1 of the answer that has the same labels for every record: the commonest, as many of them as serve it best.
+    /// F1 of the answer that has the same labels for every record: the most common labels, in the number that gives the
+    /// best F1.
     fn commonest_labels(&self) -> f64 {
         let records = self.iter().count() as f64;
         let mut counts = self.each_place(|labels| labels.iter().sum());
@@ -110,7 +111,7 @@ impl<'a> Records<'a> {
         scores.fold(0.0, f64::max)
     }
 
-    /// Scored as models are: records without a box are passed over.
+    /// Scored as models are: records without a box are skipped.
     fn mean_overlap(&self, answer: &[f64]) -> Option<f64> {
         let records = self.iter();
         let mut overlaps: Vec<f64> = records
@@ -129,7 +130,7 @@ fn median(values: &mut [f64]) -> f64 {
     *values.select_nth_unstable_by(middle, f64::total_cmp).1
 }
 
-/// The number c with the least sum of |c - y| / |y|: half of the weights 1 / |y| lie on either side of it.
+/// The number c with the least sum of |c - y| / |y|: half of the weights 1 / |y| are on either side of it.
 fn relative_median(values: &mut [f64]) -> f64 {
     values.sort_unstable_by(f64::total_cmp);
     let half = values.iter().map(|it| 1.0 / it.abs()).sum::<f64>() / 2.0;
@@ -171,7 +172,7 @@ mod tests {
         assert!(guess.by.contains(by), "{guess:?}");
     }
 
-    /// No number of a fine grid does better than what is called the best.
+    /// Checks that no number of a fine grid beats the one that is called the best.
     fn nothing_beats(metric: Metric, values: &[f64], score: impl Fn(f64) -> f64) {
         let best = of(metric, 1, values).expect("a guess").value;
         let grid = (-2000..2000).map(|at| f64::from(at) / 100.0);
@@ -212,7 +213,7 @@ mod tests {
         nothing_beats(Metric::MeanAbsolutePercentageError, &values, |c| {
             values.iter().map(|y| (c - y).abs() / y.abs()).sum::<f64>() / 5.0
         });
-        // There is no such error of a label that is 0.
+        // A label that is 0 has no relative error.
         assert_eq!(
             of(Metric::MeanAbsolutePercentageError, 1, &[0.0, 1.0]),
             None
@@ -253,7 +254,7 @@ mod tests {
 
     #[test]
     fn labels_of_which_a_record_may_have_several_are_the_commonest() {
-        // Three records of three labels, which two, one and no records have.
+        // Three records with three labels, which two, one and no records have.
         let values = [1.0, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0];
         is_near(
             of(Metric::F1MultiLabel, 3, &values),

@@ -1,4 +1,4 @@
-//! What a process that measures says, as far as it is listened to.
+//! Reads the answers of a measuring process, within limits.
 
 use std::{
     io::{BufRead, Read},
@@ -10,16 +10,16 @@ use sextant_isolation::frame;
 
 use super::protocol::Answer;
 
-/// Longest answer: labels of a set that has none are the longest ones.
+/// Longest answer: the labels for a set without labels are the longest.
 const MOST_ANSWER_BYTES: u64 = 256 << 20;
 
-/// What a child has said: an answer, and the files behind it.
+/// A child's answer and the files after it.
 pub(super) struct Reply {
     pub(super) answer: Answer,
     pub(super) files: Vec<Bytes>,
 }
 
-/// The next answer; none where there is no other. Libraries may say something between two.
+/// The next answer; `None` at the end. Libraries may print something between two answers.
 pub(super) fn next(from: &mut impl BufRead, most_made: &AtomicU64) -> Option<Reply> {
     let mut line = Vec::new();
     loop {
@@ -36,7 +36,7 @@ pub(super) fn next(from: &mut impl BufRead, most_made: &AtomicU64) -> Option<Rep
     }
 }
 
-/// The files behind an answer; none where they are more than was to be expected, or cut short.
+/// The files after an answer; `None` if they are larger than expected, or cut short.
 fn files(answer: &Answer, from: &mut impl Read, most: u64) -> Option<Vec<Bytes>> {
     let Answer::Rewritten(rewritten) = answer else {
         return Some(Vec::new());

@@ -1,12 +1,12 @@
-//! How long another process may go on without a word.
+//! How long another process may run without a sign of life.
 //!
-//! A limit is one of time that the process has computed. Where the machine has no time for it, it computes nothing
-//! and is waited for, and that has an end, too. No process is ended before the limit has passed on the clock: threads
-//! that compute side by side use up several times as much.
+//! A limit applies to the time that the process has computed. If the machine has no time for the process, it computes
+//! nothing and this one waits, but not for ever. No process is killed before the limit has passed on the clock as well:
+//! threads that compute side by side use several times as much processor time.
 
 use std::time::{Duration, Instant};
 
-/// So many times its limit a process may take that does not compute.
+/// A process that does not compute may take this many times its limit.
 const STARVED: u32 = 10;
 
 /// Counts from a moment on.
@@ -14,12 +14,12 @@ const STARVED: u32 = 10;
 pub(super) struct Patience {
     limit: Duration,
     since: Instant,
-    /// What the process had computed then.
+    /// The time that the process had computed at that moment.
     computed: Option<Duration>,
 }
 
 impl Patience {
-    /// From now on.
+    /// Begins to count.
     pub(super) fn begin(limit: Duration, now: Instant, computed: Option<Duration>) -> Self {
         Self {
             limit,
@@ -28,7 +28,7 @@ impl Patience {
         }
     }
 
-    /// Whether it is at an end, where the process has computed for so long in all.
+    /// Whether the limit is over, if the process has now computed for `computed` in all.
     pub(super) fn is_over(&self, now: Instant, computed: Option<Duration>) -> bool {
         let passed = now.saturating_duration_since(self.since);
         if passed <= self.limit {
@@ -52,13 +52,13 @@ mod tests {
         let patience = Patience::begin(10 * second, start, Some(5 * second));
         for (passed, computed, is_over) in [
             (9, Some(14), false),
-            // Of two threads at once: the clock has to pass the limit as well.
+            // Two threads at once: the clock has to pass the limit as well.
             (9, Some(23), false),
             (11, Some(16), true),
             (60, Some(14), false),
             (60, Some(16), true),
             (101, Some(6), true),
-            // Where nobody says what it has computed, the clock alone counts.
+            // If the computed time is not known, the clock alone counts.
             (9, None, false),
             (11, None, true),
         ] {

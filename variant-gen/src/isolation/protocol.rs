@@ -1,7 +1,7 @@
-//! What a process that measures is told, and what it answers.
+//! Orders to a measuring process, and its answers.
 //!
-//! An order is a frame ([`sextant_isolation::frame`]): a head and the files that it announces. An answer is
-//! a line of JSON.
+//! An order is a frame ([`sextant_isolation::frame`]): a head and the files that it announces. An answer is a line of
+//! JSON.
 
 use std::path::PathBuf;
 
@@ -15,7 +15,7 @@ use crate::{
     validation::{Labels, Limits, RecordShapes, ScoringTarget, ValidationSet},
 };
 
-/// What is to be done, beside files.
+/// An order, without its files.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Order {
     /// What to do.
@@ -26,7 +26,7 @@ pub struct Order {
     pub signature: Signature,
     /// How outputs are scored.
     pub metric: Metric,
-    /// Which output is.
+    /// Which output is scored.
     pub scored: ScoringTarget,
     /// How large the validation set may be.
     pub limits: Limits,
@@ -48,22 +48,22 @@ pub enum Action {
         threads: u16,
         /// How inputs are padded.
         padding: Option<Padding>,
-        /// How thoroughly.
+        /// How thoroughly to measure.
         effort: Box<Effort>,
-        /// What was measured before.
+        /// Measurements of other configurations.
         rivals: Vec<Rival>,
-        /// The accuracy, where it was measured with another number of threads.
+        /// The accuracy, if it was measured with another number of threads.
         accuracy: Option<Accuracy>,
         /// Whether most of the file's weights have 16 bits.
         is_half: bool,
     },
-    /// Find out how much memory it takes to read a model; the set is not looked at.
+    /// Find out how much memory it takes to read a model; the set is not read.
     Weigh,
     /// Read the validation set for a model.
     Check,
-    /// Find out the shapes of its records, for no model.
+    /// Find out the shapes of the set's records, without a model.
     RecordShapes,
-    /// Make something of the model without running it; the set is not looked at.
+    /// Rewrite the model without running it; the set is not read.
     Rewrite(Rewriting),
     /// Find the ranges of values for static quantisation, and quantise with them.
     Calibrate(Calibrate),
@@ -71,15 +71,15 @@ pub enum Action {
     Batches {
         /// The engine's name.
         engine: String,
-        /// Which ones.
+        /// Which batches.
         batches: Batches,
     },
-    /// Find out the shapes of its outputs, which it answers with.
+    /// Run the model that outputs shapes, and return its output shapes.
     Shapes {
         /// The engine's name.
         engine: String,
     },
-    /// Find out what it answers.
+    /// Find out the model's answers to the records.
     Answers {
         /// The engine's name.
         engine: String,
@@ -89,7 +89,7 @@ pub enum Action {
 }
 
 impl Action {
-    /// What it is, for whoever is told that it has failed.
+    /// The action's name in messages about its failure.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Weigh => "reading the model",
@@ -100,25 +100,25 @@ impl Action {
         }
     }
 
-    /// Whether it takes a validation set.
+    /// Whether the action needs a validation set.
     pub fn takes_set(&self) -> bool {
         !matches!(self, Self::Weigh | Self::Rewrite(_))
     }
 }
 
-/// What is known of a validation set that fits its model.
+/// Summary of a validation set that fits its model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SetSummary {
-    /// Its records.
+    /// Number of records.
     pub records: u64,
     /// Whether they have labels.
     pub is_labelled: bool,
-    /// What an answer that looks at no record scores at best.
+    /// The best score of an answer that ignores the record.
     pub guess: Option<Guess>,
 }
 
 impl SetSummary {
-    /// Of a set that was read.
+    /// The summary of a set that was read.
     pub fn of(set: &ValidationSet, metric: Metric) -> Self {
         let is_labelled = set.is_labelled();
         Self {
@@ -133,13 +133,13 @@ impl SetSummary {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Origin {
-    /// The file declares it: only what is plainly wrong speaks against it.
+    /// The file declares it: only clear evidence counts against it.
     Declared,
-    /// It is tried whether there may be one.
+    /// It is not declared; the registration tries whether there is one.
     Tried,
 }
 
-/// How ranges are found.
+/// How to find ranges.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Calibrate {
     /// Engines by name, in the order in which they are tried.
@@ -155,26 +155,26 @@ pub struct Calibrate {
 pub struct Head {
     /// The order.
     pub order: Order,
-    /// Length of the validation set's file; none where it was sent before.
+    /// Length of the validation set's file; `None` if the process has the set already.
     pub validation_bytes: Option<u64>,
-    /// Length of the artefact; none where it is that of the order before.
+    /// Length of the artefact; `None` if it is that of the order before.
     pub artefact_bytes: Option<u64>,
-    /// Where the weights of that artefact are, if it is an outline.
+    /// Path of the artefact's weights, if the artefact is an outline.
     pub weights: Option<PathBuf>,
-    /// The lengths of files beside the model, which come last.
+    /// Lengths of the files beside the model, which come last.
     #[serde(default)]
     pub beside_bytes: Vec<u64>,
 }
 
-/// What comes back.
+/// An answer.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
-    /// Something has ended since the last line: a load, a run.
+    /// A sign of life: a load or a run has ended since the last line.
     Progress,
-    /// The end of an order.
+    /// The result of a measurement.
     Measured(Box<Measurement>),
-    /// The same of a rewriting or a calibration. Its files follow the line.
+    /// The result of a rewriting or a calibration. Its files follow the line.
     Rewritten(RewriteReply),
     /// The positions of the outputs by which batches differ from their records.
     Batches(Vec<usize>),
@@ -182,21 +182,21 @@ pub enum Answer {
     Shapes(Vec<Vec<Vec<u64>>>),
     /// The answers to the records of each group, as labels.
     Answers(Vec<Labels>),
-    /// The end of an order whose rest is not worth its time, and why.
+    /// The configuration is not worth measuring to the end, and why.
     Pruned(String),
-    /// Bytes that the process grew by while it read the model; 0 where that is not known.
+    /// Bytes that the process grew by when it read the model; 0 if that is not known.
     Weighed(u64),
     /// The set fits.
     Checked(SetSummary),
     /// The shape of a record of each input.
     RecordShapes(RecordShapes),
-    /// The end of an order whose validation set cannot be read or does not fit.
+    /// The validation set cannot be read or does not fit.
     Unfit {
         /// Why not.
         message: String,
-        /// Whether shapes are what does not fit.
+        /// Whether the shapes do not fit.
         of_shapes: bool,
     },
-    /// The end of an order that cannot be measured.
+    /// The order could not be carried out.
     Refused(Refusal),
 }

@@ -1,4 +1,4 @@
-//! A file of the artefact store on its way to another process, piece by piece: it is never held here.
+//! Passes a file of the artefact store to another process, piece by piece: this process never holds the whole file.
 
 use std::{
     fs::File,
@@ -13,7 +13,7 @@ use tokio::runtime::Handle;
 
 use crate::measure::{Cancel, MeasureError};
 
-/// Bytes that are held of it at once.
+/// Bytes of the file that are held at once.
 const PIECE_BYTES: u64 = 1 << 18;
 
 /// A validation set's file.
@@ -25,27 +25,27 @@ pub(crate) struct SetFile {
     pub(crate) source: Source,
 }
 
-/// Where it is read.
+/// Where the file is read from.
 #[derive(Clone)]
 pub(crate) enum Source {
     /// A file of this machine.
     File(Arc<File>),
-    /// A store elsewhere, whose own work is done by a runtime.
+    /// A store elsewhere; the handle is that of the runtime that does the store's work.
     Store(Arc<dyn ObjectStore>, Handle),
 }
 
-/// Why not all of it was poured.
+/// Why the file was not passed on completely.
 pub(crate) enum PourFailure {
-    /// Whoever takes it is gone.
+    /// The receiver is gone.
     NobodyTakes(io::Error),
-    /// It cannot be read, or is not wanted any more.
+    /// The file cannot be read, or is no longer needed.
     Source(MeasureError),
 }
 
 // === impl SetFile ===
 
 impl SetFile {
-    /// Writes all of it. Blocks; the caller is no task of the runtime.
+    /// Writes the whole file. Blocks; the caller must not be a task of the runtime.
     pub(crate) fn pour(&self, to: &mut impl Write, cancel: &Cancel) -> Result<(), PourFailure> {
         let mut buffer = Vec::new();
         let mut at = 0;
@@ -54,7 +54,8 @@ impl SetFile {
             let end = self.bytes.min(at + PIECE_BYTES);
             let written = match &self.source {
                 Source::File(file) => {
-                    // One buffer serves all pieces: what threads allocate for others piles up in the allocator.
+                    // One buffer serves all pieces: memory that threads allocate for other threads accumulates in the
+                    // allocator.
                     buffer.resize((end - at) as usize, 0);
                     let read = file.read_exact_at(&mut buffer, at);
                     read.map_err(|error| PourFailure::Source(unreadable(&error)))?;
@@ -73,7 +74,7 @@ impl SetFile {
     }
 }
 
-/// A failure of the store, which says nothing about a model.
+/// A failure of the store; it says nothing about the model.
 fn failed(error: &sextant_objects::Error) -> MeasureError {
     let is_io = matches!(error, sextant_objects::Error::Io { .. });
     MeasureError::Store {
@@ -83,7 +84,7 @@ fn failed(error: &sextant_objects::Error) -> MeasureError {
     }
 }
 
-/// The same of a file that was open.
+/// The same for a file that was open.
 fn unreadable(error: &io::Error) -> MeasureError {
     MeasureError::Store {
         code: Code::Unavailable,

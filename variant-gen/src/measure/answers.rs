@@ -1,4 +1,4 @@
-//! What a file answers to the records of a validation set that has no labels.
+//! The answers of a file to the records of a validation set without labels.
 
 use sextant_engine::{Engine, LoadRequest, LoadedModel};
 use sextant_types::Metric;
@@ -9,11 +9,11 @@ use crate::{
     validation::{Invalid, Labels, ValidationSet},
 };
 
-/// The answers to all records, each group's, as labels of a metric. At most `batch` records run together; one at a time
-/// where the file takes no batches of that size.
+/// The answers to all records, those of each group, as labels of a metric. At most `batch` records run together; one at
+/// a time if the file takes no batches of that size.
 ///
 /// # Errors
-/// What the engine says, or that answers cannot be labels of this metric.
+/// An error of the engine, or that the answers cannot be labels of this metric.
 pub fn answers(
     engine: &dyn Engine,
     request: &LoadRequest,

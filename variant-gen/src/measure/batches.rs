@@ -1,13 +1,13 @@
-//! Whether a model takes batches: queries that share one are answered as they are one by one.
+//! Whether a model takes batches: queries that share a batch must get the answers that they get one by one.
 //!
-//! It is judged twice. When a file is read, [`differing_outputs`] finds out whether it has a batch dimension at all. When a
-//! variant has been measured, its largest batch is judged once more in its own engine and precision: what does not pass
-//! answers one query at a time.
+//! It is judged twice. When a file is read, [`differing_outputs`] finds out whether it has a batch dimension at all.
+//! When a variant has been measured, its largest batch is judged again in its own engine and precision; a variant that
+//! fails answers one query at a time.
 //!
-//! In both cases a row counts as right where it is what the record alone is answered with: as many rows as there are
-//! records, the same dimensions, whole numbers and text the same, floats within the tolerance of arithmetic. Beside the
-//! records sit made-up neighbours ([`company`]). Variants in other precisions than single are held to single
-//! precision's answers: a row in company may lie no farther from them than the same row alone.
+//! In both cases a row is right if it equals the answer to its record alone: as many rows as records, the same
+//! dimensions, equal integers and text, and floats within the tolerance of arithmetic. The batch also contains
+//! synthetic neighbours ([`company`]). A variant in another precision is compared with the answers in single precision:
+//! a row in a batch may be no farther from them than the same row alone.
 
 mod company;
 
@@ -29,26 +29,26 @@ use self::company::{Company, Seat};
 use super::{Cancel, MeasureError, load_once, run, sweep::Sweep};
 use crate::{isolation::protocol::Origin, validation::ValidationSet};
 
-/// Records of the first batch that is compared, and of the largest one without which there are no batches.
+/// Records of the first batch that is compared, and of the largest batch that must run for there to be batches.
 const FEW: usize = 3;
 
-/// How many times as large the next batch is.
+/// Ratio of the next batch to the last.
 const GROWTH: usize = 4;
 
-/// A larger batch is not tried where it would take longer.
+/// A larger batch is not tried if it would take longer.
 const LONGEST: Duration = Duration::from_secs(2);
 
-/// Rows of a batch that are compared whatever that takes, and for how long more of them are.
+/// Rows of a batch that are compared whatever that takes, and the time in which more of them are.
 const LEAST: usize = 8;
 const COMPARING: Duration = Duration::from_millis(500);
 
-/// Of so many rows one may be a near tie that falls to the other side.
+/// One row of this many may be a near tie that is decided the other way.
 const PER_NEAR_TIE: u32 = 10;
 
 /// Most bytes of answers in single precision that are kept.
 const MOST_BYTES: usize = 64 << 20;
 
-/// What is judged.
+/// What to judge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Batches {
     /// Where the batch dimension comes from.
@@ -57,22 +57,23 @@ pub struct Batches {
     pub most: u16,
     /// Whether most of the file's weights have 16 bits.
     pub is_half: bool,
-    /// Whether values are known to depend on the batch, so that dimensions alone are judged.
+    /// Whether values are known to depend on the batch, so that only dimensions are judged.
     pub is_mixed: bool,
 }
 
-/// What single precision answers to records of the validation set alone, by their position among those that are compared.
+/// The answers in single precision to single records of the validation set, by their position among the compared
+/// records.
 #[derive(Debug, Default)]
 pub struct UploadedAnswers(Mutex<BTreeMap<usize, Vec<Tensor>>>);
 
-/// Runs batches of records and compares them with the records one by one: the positions of the outputs that differ, none
-/// where the model takes batches. The validation set has been read for the signature with a batch dimension.
+/// Runs batches of records and compares them with the records one by one. Returns the positions of the outputs that
+/// differ: none if the model takes batches. The validation set has been read for the signature with a batch dimension.
 ///
-/// A model that declares one keeps it where its outputs are drawn at random. It loses it where it cannot run larger
+/// A model that declares a batch dimension keeps it if its outputs are random. It loses it if it cannot run larger
 /// batches.
 ///
 /// # Errors
-/// What the engine says.
+/// An error of the engine.
 pub fn differing_outputs(
     engine: &dyn Engine,
     (request, batches): (&LoadRequest, Batches),
@@ -107,10 +108,10 @@ pub fn differing_outputs(
 }
 
 impl Sweep<'_> {
-    /// Why queries cannot share the batches of this variant, of which the largest has so many rows.
+    /// Why queries cannot share the batches of this variant, of which the largest has `largest` rows.
     pub(super) fn apart(&self, largest: u16) -> Result<Option<String>, MeasureError> {
         let subject = self.subject;
-        // In it queries are kept apart in any case.
+        // In this precision queries are kept apart in any case.
         let is_mixed = subject.request.precision == Precision::Int8Dynamic;
         if largest <= 1 || !subject.signature.batched || is_mixed {
             return Ok(None);
@@ -149,31 +150,31 @@ impl Sweep<'_> {
 }
 
 impl UploadedAnswers {
-    /// What the first of the records is answered.
+    /// The answer to the first of the records.
     pub(super) fn first(&self) -> Option<Vec<Tensor>> {
         self.0.lock().get(&0).cloned()
     }
 }
 
-/// Records and made-up neighbours that are put together and compared with themselves alone.
+/// Records and synthetic neighbours that are run in batches and compared with their answers alone.
 struct Table<'a> {
     model: &'a dyn LoadedModel,
     cancel: &'a Cancel,
     tolerance: Tolerance,
     company: Company,
-    /// What records are answered alone, by position.
+    /// The answers to single records, by position.
     alone: BTreeMap<usize, Vec<Tensor>>,
-    /// The same in single precision, for a variant in another.
+    /// The same in single precision, for a variant in another one.
     uploaded: BTreeMap<usize, Vec<Tensor>>,
-    /// Whether dimensions alone are judged.
+    /// Whether only dimensions are judged.
     is_mixed: bool,
     /// Outputs that differ from run to run.
     drawn: BTreeSet<usize>,
-    /// What was found, by output.
+    /// The findings by output.
     found: BTreeMap<usize, OutputComparison>,
 }
 
-/// What was found of an output.
+/// The findings about an output.
 #[derive(Debug, Clone, Copy, Default)]
 struct OutputComparison {
     is_misshapen: bool,
@@ -192,7 +193,7 @@ impl<'a> Table<'a> {
         (most, tolerance): (usize, Tolerance),
         cancel: &'a Cancel,
     ) -> Result<Self, MeasureError> {
-        // Others are answered by a runtime beside: what may break it is not sent there.
+        // A manifest's model is answered by a remote runtime: inputs that may break it are not sent to it.
         let subject = match is_manifest(&request.model.graph) {
             true => None,
             false => Some(model),
@@ -221,7 +222,7 @@ impl<'a> Table<'a> {
         Ok(table)
     }
 
-    /// What a record is answered alone.
+    /// The answer to a single record.
     fn alone(&mut self, record: usize) -> Result<Vec<Tensor>, MeasureError> {
         if let Some(known) = self.alone.get(&record) {
             return Ok(known.clone());
@@ -240,7 +241,7 @@ impl<'a> Table<'a> {
         run(self.model, inputs, 1)
     }
 
-    /// Finds the outputs that are drawn at random: the same record is answered otherwise a second time.
+    /// Finds random outputs: a second run of the same record gives another answer.
     fn find_drawn(&mut self) -> Result<(), MeasureError> {
         let (first, second) = (self.alone(0)?, self.run_alone(0)?);
         for (at, (one, other)) in first.iter().zip(&second).enumerate() {
@@ -251,7 +252,7 @@ impl<'a> Table<'a> {
         Ok(())
     }
 
-    /// Tries larger batches up to `most` rows, as long as they are quick and nothing differs.
+    /// Tries larger batches of up to `most` rows, as long as they are quick and nothing differs.
     fn grow(&mut self, most: usize) -> Result<(), MeasureError> {
         let mut rows = FEW;
         loop {
@@ -259,7 +260,7 @@ impl<'a> Table<'a> {
             let seats = self.company.mixed(rows);
             match self.seat(&seats) {
                 Err(error) if is_stopped(&error) => return Err(error),
-                // Larger batches end where they fail, as they do when they are measured.
+                // If a batch fails, larger ones are left out, as when they are measured.
                 Err(_) => return Ok(()),
                 Ok(()) => {}
             }
@@ -273,7 +274,7 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Runs the largest batch; why it cannot be judged, where that is so.
+    /// Runs the largest batch; returns why it cannot be judged, if so.
     fn seat_most(&mut self, rows: usize) -> Result<Option<String>, MeasureError> {
         let seats = self.company.mixed(rows);
         match self.seat(&seats) {
@@ -283,7 +284,7 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Runs a batch and compares its rows with the same alone.
+    /// Runs a batch and compares its rows with the answers alone.
     fn seat(&mut self, seats: &[Seat]) -> Result<(), MeasureError> {
         self.cancel.check()?;
         let inputs = self.company.seated(seats)?;
@@ -315,7 +316,7 @@ impl<'a> Table<'a> {
         let alone = self.alone(record)?;
         for (at, (output, own)) in outputs.iter().zip(&alone).enumerate() {
             let found = self.found.entry(at).or_default();
-            // Nobody could tell which of its rows this is.
+            // It is not known which of the output's rows belongs to the place.
             let Ok(row) = output.slice_rows(place, 1) else {
                 found.is_misshapen = true;
                 continue;
@@ -335,7 +336,7 @@ impl<'a> Table<'a> {
         Ok(())
     }
 
-    /// The outputs that are not what they are alone.
+    /// The outputs that differ from the answers alone.
     fn differing(&self) -> BTreeSet<usize> {
         let found = self.found.iter();
         let differing = found.filter(|(at, of)| {
@@ -345,7 +346,7 @@ impl<'a> Table<'a> {
         differing.map(|(at, _)| *at).collect()
     }
 
-    /// Leaves what records are answered alone for the variants in other precisions.
+    /// Leaves the answers to single records for the variants in other precisions.
     fn leave(&self, uploaded: &UploadedAnswers) {
         let mut kept = uploaded.0.lock();
         let size = |of: &[Tensor]| of.iter().map(Tensor::byte_len).sum::<usize>();
@@ -372,13 +373,13 @@ impl OutputComparison {
     }
 }
 
-/// All places of a batch, in an order in which the first few come from all over it.
+/// All places of a batch, in an order whose first few come from all over it.
 fn places(rows: usize) -> impl Iterator<Item = usize> {
     let step = if rows.is_multiple_of(37) { 31 } else { 37 };
     (0..rows).map(move |at| (rows - 1 + at * step) % rows)
 }
 
-/// Whether an output has so many rows of the dimensions that a record's has, which has one.
+/// Whether an output has `rows` rows with the dimensions of a record's output, which has one row.
 fn is_a_row_of(output: &Tensor, rows: usize, of_record: &Tensor) -> bool {
     let (shape, single) = (output.shape(), of_record.shape());
     shape.first() == Some(&rows) && single.first() == Some(&1) && shape[1..] == single[1..]
@@ -388,7 +389,7 @@ fn is_whole(output: &Tensor) -> bool {
     !convert::is_float(output.data_type())
 }
 
-/// Whether it is not the model that failed.
+/// Whether something other than the model failed.
 fn is_stopped(error: &MeasureError) -> bool {
     matches!(error, MeasureError::Cancelled) || error.may_pass()
 }

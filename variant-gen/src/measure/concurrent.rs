@@ -1,8 +1,8 @@
-//! Run times of queries side by side, each on threads of its own (SERF, section V: tuples): what a
-//! choice of parallelism by load goes by.
+//! Run times of queries side by side, each on threads of its own (SERF, section V: tuples). They are the basis for
+//! choosing parallelism by load.
 //!
-//! So many threads run one query each in a closed loop. A run counts if as many ran beside it all the
-//! while: those that ended before the first thread was done.
+//! A number of threads run one query each in a closed loop. A run counts only if as many others ran beside it all the
+//! time: those that ended before the first thread was done.
 
 use std::{
     sync::Barrier,
@@ -19,8 +19,8 @@ use super::{MeasureError, ScoreError, milliseconds, run, sweep::Sweep};
 const RUNS: u32 = 10;
 
 impl Sweep<'_> {
-    /// For each number of queries that fill the cores with the threads that each has. Only lone
-    /// queries: where rows share batches, waiting is shortened by batching.
+    /// The run times for each number of queries that fill the cores with their threads. Only for lone queries: if rows
+    /// share batches, batching shortens the waiting.
     pub(super) fn concurrent(&self) -> Result<Vec<ConcurrentRun>, MeasureError> {
         let threads = self.subject.request.threads.max(1);
         let most = self.effort.concurrent_cores / threads;
@@ -36,7 +36,7 @@ impl Sweep<'_> {
     }
 }
 
-/// Times of the runs that had so many beside them all the while, ms.
+/// Times of the runs with `running` queries side by side all the time, ms.
 fn side_by_side(
     model: &dyn LoadedModel,
     inputs: &[NamedTensor],
@@ -57,7 +57,7 @@ fn side_by_side(
     let all: Result<Vec<Vec<(Instant, Duration)>>, MeasureError> = thread::scope(|scope| {
         let threads: Vec<_> = (0..running).map(|_| scope.spawn(one)).collect();
         let joined = threads.into_iter().map(|thread| {
-            // An engine that panics ends this measurement as it does on the caller's thread.
+            // A panic of an engine ends this measurement as it does on the caller's thread.
             thread
                 .join()
                 .unwrap_or_else(|panic| std::panic::resume_unwind(panic))

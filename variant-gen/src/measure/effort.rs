@@ -7,23 +7,22 @@ use serde::{Deserialize, Serialize};
 /// How much effort a measurement takes.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Effort {
-    /// Time for one batch size, once the least number of runs is done.
+    /// Time for one batch size, after the least number of runs.
     pub budget: Duration,
     /// Minimum number of runs of each batch size.
     pub runs: u32,
-    /// So many runs of one batch size are enough after a fifth of that time.
+    /// This many runs of one batch size are enough after a fifth of that time.
     pub many_runs: u32,
-    /// A run slower than this is repeated less often.
+    /// Slower runs are repeated less often.
     pub slow: Duration,
     /// Least number of slow runs.
     pub slow_runs: u32,
-    /// A run slower than this ends the sweep: larger batches are not offered.
+    /// A slower run ends the sweep: larger batches are not offered.
     pub slowest: Duration,
-    /// Slow batches end the sweep where two sizes in a row answer no more than so many times the rows per
-    /// second of smaller ones; 0 never ends it.
+    /// Slow batches end the sweep if two sizes in a row answer no more than this many times the rows per second of
+    /// smaller ones; 0 never ends it.
     pub least_gain: f64,
-    /// A configuration whose batches take longer is left out where one that was measured before is clearly
-    /// faster.
+    /// A configuration with slower batches is left out if one that was measured before is clearly faster.
     pub pruned_above: Duration,
     /// How often a model is loaded, if that is quick.
     pub loads: u32,
@@ -31,21 +30,21 @@ pub struct Effort {
     pub largest_batch: u16,
     /// Rows per batch while scoring.
     pub evaluation_batch: u16,
-    /// Whether accuracy is measured with each number of threads, which changes the order of sums and nothing else.
+    /// Whether accuracy is measured for each number of threads, which only changes the order of sums.
     pub scores_each: bool,
     /// Time for one batch at another size than that of the records.
     pub shape_budget: Duration,
     /// Minimum number of runs of each of these batches.
     pub shape_runs: u32,
-    /// Minimum number of runs of those that are [slow](Self::slow).
+    /// Minimum number of runs of [slow](Self::slow) ones.
     pub slow_shape_runs: u32,
-    /// A lone row slower than this ends what is measured of larger sizes; batches take half of it at most.
+    /// A slower lone row ends the measurement of larger sizes; batches may take half of this.
     pub longest_shape: Duration,
-    /// Memory that the runs of a variant may take, bytes: inputs beyond the measured sizes that would take
-    /// more are refused; 0 for no limit.
+    /// Memory that the runs of a variant may take, bytes: inputs beyond the measured sizes that would take more are
+    /// refused; 0 for no limit.
     pub memory_bytes: u64,
-    /// Cores that lone queries side by side are measured on, for a choice of parallelism by load; 0
-    /// where nobody chooses.
+    /// Cores on which lone queries are measured side by side, for a choice of parallelism by load; 0 if there is no
+    /// such choice.
     pub concurrent_cores: u16,
 }
 
@@ -75,7 +74,7 @@ impl Default for Effort {
 }
 
 impl Effort {
-    /// To try something out: few runs, and no more of what is slow than one.
+    /// For trying something out: few runs, and a single slow one.
     pub fn quick() -> Self {
         Self {
             budget: Duration::from_millis(20),
@@ -89,7 +88,7 @@ impl Effort {
         }
     }
 
-    /// Many runs, of what is clearly slower, too.
+    /// Many runs, also of what is clearly slower.
     pub fn thorough() -> Self {
         Self {
             budget: Duration::from_millis(250),

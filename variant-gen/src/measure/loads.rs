@@ -1,7 +1,8 @@
 //! How long a model takes to load.
 //!
-//! Some engines keep what the first load prepared, such as converted weights and compiled kernels: their later loads take a
-//! hundredth of the time, and it is those that a device goes through day by day. The first one is told beside them.
+//! Some engines keep what the first load prepared, such as converted weights and compiled kernels. Their later loads
+//! take a hundredth of the time, and those are the loads that a device does day by day. The time of the first load is
+//! given beside it.
 
 use std::{
     sync::Arc,
@@ -19,9 +20,9 @@ const LOADING: Duration = Duration::from_millis(300);
 /// The times of the loads so far, ms.
 #[derive(Debug, Default)]
 pub(super) struct Loads {
-    /// That of the first, where it prepared what the others found.
+    /// The time of the first load, if it prepared what the others used.
     first: Option<f64>,
-    /// Those that are alike.
+    /// The times of the similar loads.
     times: Vec<f64>,
 }
 
@@ -42,7 +43,7 @@ pub(super) fn load_once(
 // === impl Loads ===
 
 impl Loads {
-    /// Loads once and notes how long that took.
+    /// Loads once and records the time.
     pub(super) fn load(
         &mut self,
         subject: &Subject<'_>,
@@ -60,8 +61,8 @@ impl Loads {
         Ok(model)
     }
 
-    /// Loads again as often as is wanted and quick, and once at least where the first load tells nothing of the others. At
-    /// no time are there two of the model.
+    /// Loads again as often as `effort` says, if that is quick, and at least once if the first load says nothing about
+    /// the others. The model is never loaded twice at the same time.
     pub(super) fn repeat(
         &mut self,
         mut model: Arc<dyn LoadedModel>,
@@ -78,8 +79,8 @@ impl Loads {
         Ok(model)
     }
 
-    /// What half of the loads take at most, not counting a first one that is unlike the others; of that one where there
-    /// are no others.
+    /// The median time of the loads, without a first one that differs from the others; that of the first if there are
+    /// no others.
     pub(super) fn median_ms(&self) -> f64 {
         let mut times = self.times.clone();
         if times.is_empty() {
@@ -89,7 +90,7 @@ impl Loads {
         quantile(&times, 0.5)
     }
 
-    /// The time of a first load that is unlike the others.
+    /// The time of a first load that differs from the others.
     pub(super) fn first_ms(&self) -> Option<f64> {
         self.first
     }

@@ -1,17 +1,17 @@
-//! Whether padded inputs are answered as others are.
+//! Whether padded inputs get the same answers.
 
 use sextant_types::{OutputAxis, Padding, Precision, Tensor};
 
 use super::{MeasureError, run, sweep::Sweep, unsizable};
 use crate::score::{ScoreError, reals};
 
-/// By how much padding may change outputs, as a share of their length: what the arithmetic of other
-/// batches does as well. In other precisions than single they may differ by as much more as the precision itself makes.
+/// How far padding may change outputs, relative to their length; other batches change the arithmetic as well. In other
+/// precisions than single, the change that the precision itself makes is added.
 const TOLERANCE: f64 = 0.01;
 
 impl Sweep<'_> {
-    /// The declared padding, with the outputs' axes that are as long as the inputs. `None` where
-    /// nothing was declared, or where inputs are of one element and nothing can be found out.
+    /// The declared padding, with the outputs' axes that are as long as the inputs. `None` if nothing was declared, or
+    /// if inputs have one element and nothing can be found out.
     ///
     /// The first half of a record runs alone, and padded to the whole length.
     pub(super) fn padding(&self, dims: &[u64]) -> Result<Option<Padding>, MeasureError> {
@@ -32,7 +32,7 @@ impl Sweep<'_> {
             cropped: followers(&alone, &together, (half, length)),
             ..declared.clone()
         };
-        // What cannot be cut back differs in length, and so in everything.
+        // An output that cannot be cut back differs in length, and so in everything.
         let cut = found.crop(&mut together, half, length);
         let share = cut.map_or(1.0, |()| distance(&alone, &together));
         let exact = matches!(
@@ -48,7 +48,7 @@ impl Sweep<'_> {
         }
     }
 
-    /// How far a record alone lies from what single precision answers, as a share of that; 0 where it is not known.
+    /// Distance of a record's answer from that in single precision, relative to the latter; 0 if that is not known.
     fn of_precision(&self) -> Result<f64, MeasureError> {
         let known = self.subject.uploaded.and_then(|uploaded| uploaded.first());
         let Some(known) = known else {
@@ -77,8 +77,7 @@ fn followers(alone: &[Tensor], together: &[Tensor], (half, length): (u64, u64)) 
     found
 }
 
-/// The greatest distance of an output from the other, as a share of its length; 1 where their shapes
-/// or strings differ.
+/// The greatest distance of an output from the other, relative to its length; 1 if their shapes or strings differ.
 fn distance(alone: &[Tensor], together: &[Tensor]) -> f64 {
     let pairs = alone.iter().zip(together);
     let distances = pairs.map(|(a, b)| match (reals(a), reals(b)) {
@@ -96,7 +95,7 @@ fn distance(alone: &[Tensor], together: &[Tensor]) -> f64 {
         }
         _ => f64::from(u8::from(a != b)),
     });
-    // What is not a number is not the same.
+    // NaN counts as different.
     let distances = distances.map(|share| if share.is_nan() { 1.0 } else { share });
     distances.fold(0.0, f64::max)
 }

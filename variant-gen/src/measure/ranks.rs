@@ -1,4 +1,4 @@
-//! The shapes of outputs that are declared without one, found by running.
+//! The shapes of outputs that are declared without one, found by running the model.
 
 use sextant_engine::{Engine, LoadRequest};
 
@@ -8,12 +8,12 @@ use crate::validation::{Invalid, ValidationSet};
 /// Records of the largest batch.
 const MOST: usize = 3;
 
-/// What a model that answers with shapes ([`sextant_onnx::ranks::probe`]) says of batches of 1, 2 and 3 records, or of
-/// one record where it takes no batches: for each, the shape of each output. The validation set has been read for
+/// Runs a model that answers with shapes ([`sextant_onnx::ranks::probe`]) on batches of 1, 2 and 3 records, or on one
+/// record if it takes no batches. Returns for each batch the shape of each output. The validation set has been read for
 /// the model's inputs.
 ///
 /// # Errors
-/// What the engine says.
+/// An error of the engine.
 pub fn output_shapes(
     engine: &dyn Engine,
     request: &LoadRequest,

@@ -1,10 +1,10 @@
 //! Whether a configuration is worth measuring in full.
 //!
-//! A race: what was measured before are a configuration's rivals. After it is loaded, a lone query and a
-//! batch are timed; where a rival that is at least as exact and takes no more threads is clearly faster in
-//! both, nobody would be served by the rest of the measurement. Where the two differ in nothing but how far the
-//! graph is optimised they are near-copies, and as fast is enough. Only what is as accurate as the uploaded
-//! file is a rival. Quick models are measured in full whatever comes of it.
+//! It is a race: the configurations that were measured before are its rivals. After it is loaded, a lone query and a
+//! batch are timed. If a rival that is at least as exact and takes no more threads is clearly faster in both, the rest
+//! of the measurement would be of no use. If the two differ only in how far the graph is optimised, they are
+//! near-copies, and the rival need only be as fast. Only a configuration that is as accurate as the uploaded file is a
+//! rival. Quick models are measured in full in any case.
 
 use std::time::Instant;
 
@@ -17,10 +17,10 @@ use crate::configuration::Configuration;
 /// Rows of the batch that is timed.
 const ROWS: u16 = 8;
 
-/// So many times as fast is clearly faster: more than the fifth in steps of which variants are compared.
+/// This many times as fast is clearly faster: more than the fifth by which variants are compared in steps.
 const CLEARLY: f64 = 1.25;
 
-/// A rival may take so much longer to load, ms.
+/// A rival may take this much longer to load, ms.
 const LOAD_MS: f64 = 200.0;
 
 /// A configuration that was measured before.
@@ -71,7 +71,7 @@ pub fn rivals(measured: &[(&Configuration, &Measurement)]) -> Vec<Rival> {
 }
 
 impl Sweep<'_> {
-    /// Why the rest need not be measured, where that is so.
+    /// Why the rest need not be measured, if so.
     pub(super) fn outrun(&self, load_ms: f64) -> Result<Option<String>, MeasureError> {
         let request = &self.subject.request;
         let rivals = self.subject.rivals.iter().filter(|rival| {
@@ -87,7 +87,7 @@ impl Sweep<'_> {
             true => ROWS.min(self.effort.largest_batch).max(1),
             false => 1,
         };
-        // What cannot run so many rows shows that when it is measured.
+        // A model that cannot run so many rows shows that when it is measured.
         let Some(together_ms) = self.quickest(rows)? else {
             return Ok(None);
         };
@@ -114,16 +114,16 @@ impl Sweep<'_> {
         }))
     }
 
-    /// Whether a rival differs in nothing but how far the graph is optimised. Two measurements of the same thing
-    /// differ as well: which of two such is kept makes no difference to anybody.
+    /// Whether a rival differs only in how far the graph is optimised. Two measurements of the same thing differ as
+    /// well, so it does not matter which of the two is kept.
     fn is_near_copy(&self, rival: &Rival) -> bool {
         let request = &self.subject.request;
         rival.engine.0 == self.subject.engine.name()
             && (rival.precision, rival.threads) == (request.precision, request.threads)
     }
 
-    /// The quicker of two runs of a batch, ms; only one where that is quick enough for a full measurement. None
-    /// where the engine does not run it.
+    /// The quicker of two runs of a batch, ms; of one run if that is quick enough for a full measurement. `None` if the
+    /// engine does not run it.
     fn quickest(&self, rows: u16) -> Result<Option<f64>, MeasureError> {
         let inputs = self.subject.validation.repeated(usize::from(rows));
         let inputs = inputs.map_err(ScoreError::from)?;

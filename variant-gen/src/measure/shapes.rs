@@ -1,14 +1,14 @@
-//! Run times at other sizes than that of the validation set's records, for models whose inputs have
-//! dynamic dimensions beside the batch.
+//! Run times at other sizes than that of the validation set's records, for models whose inputs have dynamic dimensions
+//! beside the batch.
 //!
-//! The sizes are those of the records times powers of two, all dynamic dimensions alike; contents are
-//! repeated or cut. Smaller ones go down to one element. Larger ones go up until the engine refuses
-//! them, a run takes too long, or the inputs become too large: what is longer is estimated. Batches
-//! that would take too long, or are slow after one that gained nothing on a smaller one, are not run: they are taken to grow with the rows as at the size that was measured
-//! before, where large batches of long rows cost more than in proportion.
+//! The sizes are those of the records times powers of two, the same power for all dynamic dimensions; contents are
+//! repeated or cut. Smaller sizes go down to one element. Larger sizes go up until the engine refuses them, a run takes
+//! too long, or the inputs become too large; beyond that, times are estimated. Batches that would take too long, or
+//! that are slow after one that gained nothing at a smaller size, are not run: they are assumed to grow with the rows
+//! as at the size that was measured before, at which large batches of long rows cost more than in proportion.
 //!
-//! Memory grows with the length, too. Beyond the sizes that were run it is estimated by the power of the
-//! length that the last ones show, and where that comes to more than there is, inputs are too long.
+//! Memory grows with the length, too. Beyond the sizes that were run it is estimated by the power of the length that
+//! the last sizes show. If the estimate exceeds the available memory, inputs are too long.
 
 use std::time::Instant;
 
@@ -20,7 +20,7 @@ use super::{
     unsizable,
 };
 
-/// How many times the size of the records is halved and doubled at most.
+/// How often the size of the records is halved and doubled at most.
 const HALVINGS: i32 = 5;
 const DOUBLINGS: i32 = 10;
 
@@ -30,19 +30,19 @@ const BATCHES: [u16; 5] = [1, 2, 4, 8, 16];
 /// Most bytes of one row's inputs.
 const ROW_BYTES: u64 = 64 << 20;
 
-/// Times that a run holds its inputs at least: as they came, as outputs, and once between.
+/// Copies of its inputs that a run holds at least: the inputs, the outputs, and one between.
 const COPIES: u64 = 3;
 
-/// Highest power of a length by which memory is taken to grow.
+/// Highest power of a length by which memory is assumed to grow.
 const STEEPEST: f64 = 4.0;
 
-/// A slow batch is run once, and counted, where it takes no more than so many times what was expected: getting its
-/// memory took little beside.
+/// A slow batch is run once, and counted, if it takes no more than this multiple of the expected time: allocating its
+/// memory then took little of it.
 const AS_EXPECTED: f64 = 1.15;
 
 impl Sweep<'_> {
-    /// What was measured at other sizes than `dims`, where `points` were, in increasing order of size,
-    /// with no larger batches; and the greatest length that the engine takes, where it refused one.
+    /// The measurements at other sizes than `dims`, at which `points` were measured, in increasing order of size,
+    /// without larger batches; and the greatest length that the engine takes, if it refused one.
     pub(super) fn shapes(
         &self,
         dims: &[u64],
@@ -116,8 +116,8 @@ impl Sweep<'_> {
         Ok(Some(takes))
     }
 
-    /// A length and what the process has grown by beside the weights when inputs of it were run, bytes; none
-    /// where dimensions differ or nobody can say.
+    /// A length, and the growth of the process beside the weights when inputs of that length were run, bytes; `None` if
+    /// dimensions differ or the growth is not known.
     fn working_memory(&self, dims: &[u64]) -> Option<(u64, u64)> {
         let length = *dims.first()?;
         let even = dims.iter().all(|size| *size == length);
@@ -132,7 +132,7 @@ impl Sweep<'_> {
         even.then_some((length, growth))
     }
 
-    /// One size; `None` where the engine refuses it.
+    /// Measures one size; `None` if the engine refuses it.
     fn shape(&self, dims: &[u64], largest: u32) -> Result<Option<ShapeProfile>, MeasureError> {
         let mut batches: Vec<BatchLatency> = Vec::new();
         for rows in BATCHES
@@ -168,7 +168,7 @@ impl Sweep<'_> {
         resized.map_err(unsizable)
     }
 
-    /// The first run warms up and is not counted, unless it is slow and took about what was expected, ms: it has to get
+    /// The first run warms up and is not counted, unless it is slow and took about `expected`, ms: it has to allocate
     /// the memory for this size, and some engines prepare kernels for it.
     fn point_of(
         &self,
@@ -203,7 +203,7 @@ impl Sweep<'_> {
         self.input_bytes(dims) > ROW_BYTES
     }
 
-    /// What the inputs of one row take at most, bytes.
+    /// Most bytes of the inputs of one row.
     fn input_bytes(&self, dims: &[u64]) -> u64 {
         let signature = self.signature();
         let widest = signature
@@ -223,7 +223,8 @@ impl Sweep<'_> {
     }
 }
 
-/// Whether the last batch answers no more than so many times the rows per second of the one before; never where that is 0.
+/// Whether the last batch answers no more than `least_gain` times the rows per second of the one before; never if
+/// `least_gain` is 0.
 fn gains_nothing(batches: &[BatchLatency], least_gain: f64) -> bool {
     let rate = |point: &BatchLatency| f64::from(point.batch) / point.p50_ms;
     match batches {
@@ -232,8 +233,8 @@ fn gains_nothing(batches: &[BatchLatency], least_gain: f64) -> bool {
     }
 }
 
-/// Adds the batches that were not run, with none of their samples: they grow from the last one that was
-/// as they do at the size that was measured before, at least in proportion.
+/// Adds the batches that were not run, without samples: they grow from the last one that was run as at the size that
+/// was measured before, at least in proportion.
 fn complete(batches: &mut Vec<BatchLatency>, known: &[BatchLatency], largest: u32) {
     for rows in BATCHES.map(u32::from) {
         let Some(last) = batches.last().copied().filter(|last| last.batch < rows) else {
@@ -257,13 +258,13 @@ fn complete(batches: &mut Vec<BatchLatency>, known: &[BatchLatency], largest: u3
     }
 }
 
-/// The greatest length whose runs stay within so many bytes, by what lengths took in increasing order and what the
-/// inputs of the last one take by themselves. None without a limit or with too little to go by. What was run is never
-/// refused.
+/// The greatest length whose runs stay within `limit_bytes`. `memory` has the lengths in increasing order with their
+/// growth; `inputs` is the size of the last length's inputs alone. `None` without a limit or with too few lengths. A
+/// length that was run is never refused.
 ///
-/// Of what a run takes, one part is there at any length and the other grows with a power of it: with a fourth of a
-/// step between two lengths before the step between the last two, the power is 2. Two lengths do not tell the parts
-/// apart: then all of it is taken to grow, at least in proportion.
+/// One part of a run's memory is the same at any length, and the other grows with a power of it: if the step between
+/// two lengths is a fourth of the step between the last two, the power is 2. Two lengths cannot separate the parts:
+/// then all of it is assumed to grow, at least in proportion.
 fn longest_within(memory: &[(u64, u64)], inputs: u64, limit_bytes: u64) -> Option<u64> {
     let [.., (before, less), (last, most)] = *memory else {
         return None;

@@ -13,7 +13,7 @@ use crate::{
     score::ScoreError,
 };
 
-/// Part of the time for a batch size that is enough where there were many runs of it.
+/// Part of a batch size's time that is enough if it had many runs.
 const MANY: u32 = 5;
 
 /// One pass over the batch sizes.
@@ -25,7 +25,7 @@ pub(super) struct Sweep<'a> {
     pub baseline: Baseline,
 }
 
-/// What a batch size came to.
+/// The result for a batch size.
 enum Outcome {
     Point(Point),
     /// Too slow to be offered.
@@ -33,7 +33,7 @@ enum Outcome {
 }
 
 impl Sweep<'_> {
-    /// The measured batch sizes, and why there are not more.
+    /// The measured batch sizes, and why there are no more.
     pub(super) fn points(&self) -> Result<(Vec<Point>, Option<String>), MeasureError> {
         let mut points: Vec<Point> = Vec::new();
         let batched = self.subject.signature.batched;
@@ -61,13 +61,13 @@ impl Sweep<'_> {
         Ok((points, stopped))
     }
 
-    /// Whether the memory that a batch uses again is counted for it alone, which takes some milliseconds.
+    /// Whether the memory that a batch reuses is counted for it alone, which takes some milliseconds.
     fn is_counted(&self, point: &Point) -> bool {
         point.latency.batch == 1 || point.latency.p50_ms > milliseconds(self.effort.slow)
     }
 
-    /// Counts the memory that the largest quick batch uses again; between the smallest one and that it grows with the
-    /// rows.
+    /// Counts the memory that the largest quick batch reuses; between the smallest batch and that one, memory grows
+    /// with the rows.
     fn count_memory_of_quick(&self, points: &mut [Point]) {
         let Some((least, more)) = points.split_first_mut() else {
             return;
@@ -87,8 +87,8 @@ impl Sweep<'_> {
         grow_with_rows(least, quick, (rows, bytes));
     }
 
-    /// Why larger batches are not worth their time: the last two are slow, and answer no more rows per second
-    /// than a smaller one.
+    /// Why larger batches are not worth their time: the last two are slow, and answer no more rows per second than a
+    /// smaller one.
     fn gains_nothing(&self, points: &[Point]) -> Option<String> {
         let [before @ .., first, second] = points else {
             return None;
@@ -133,8 +133,8 @@ impl Sweep<'_> {
         Ok(Outcome::Point(point))
     }
 
-    /// Times of runs, ms. The first run warms up and is not counted, except in larger batches that
-    /// are slow: smaller ones have warmed up for them, and they cost most of a registration's time.
+    /// Times of runs, ms. The first run warms up and is not counted, except in larger batches that are slow: smaller
+    /// ones have warmed up for them, and they take most of a registration's time.
     fn times(
         &self,
         inputs: &[NamedTensor],
@@ -169,8 +169,7 @@ impl Sweep<'_> {
     }
 }
 
-/// Raises the memory of `between` to a straight line over the rows, from that of `least` to so many bytes for so many
-/// rows.
+/// Raises the memory of `between` to a straight line over the rows, from that of `least` to `bytes` for `rows`.
 fn grow_with_rows(least: &Point, between: &mut [Point], (rows, bytes): (u32, u64)) {
     let (first, from) = (least.latency.batch, least.peak_memory_bytes);
     let per_row = bytes.saturating_sub(from) as f64 / f64::from(rows - first);

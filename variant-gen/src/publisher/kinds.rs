@@ -1,7 +1,7 @@
-//! What the figures of models are of that an earlier version registered: accuracy, or agreement with the uploaded file.
+//! The kind of the figures of models that an earlier version registered: accuracy, or agreement with the uploaded file.
 //!
-//! It stands in what their registration found, which is kept beside the model, or else in the result of the job. Where
-//! neither is left they stay unknown, and meet no least accuracy until they are registered again.
+//! The registration's findings, which are kept beside the model, contain the kind, or else the job's result does. If
+//! neither is left, the kind stays unknown, and the figures meet no least accuracy until the model is registered again.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::{
     step::{self, INSPECT},
 };
 
-/// Marks those that are unknown; those of which something is known now.
+/// Sets the kinds of variants whose kind is unknown; returns those whose kind is known now.
 pub(super) async fn mark(
     registry: &Registry,
     variants: &mut [Variant],
@@ -36,7 +36,7 @@ pub(super) async fn mark(
     Ok(marked)
 }
 
-/// What a model's registration said of its labels.
+/// The kind, from what the model's registration said of its labels.
 async fn kind_of(registry: &Registry, model: &ModelId) -> Result<AccuracyKind, Error> {
     let steps = registry.steps(model).await?;
     let inspected = steps.into_iter().find(|step| step.name == INSPECT);

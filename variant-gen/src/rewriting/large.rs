@@ -1,4 +1,4 @@
-//! What is found out about files that are not read into memory, and how they are put together.
+//! Inspects files that are not read into memory, and assembles them.
 
 use bytes::{Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
@@ -15,10 +15,10 @@ use super::{Rewrite, RewriteFailure, RewriteOutput, Rewriting, most_made};
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Outline;
 
-/// [`outline::compose`]; finds out of which parts the file is put together.
+/// [`outline::compose`]; finds the parts that make up the file.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Compose {
-    /// What tensors call the files beside it, in their order.
+    /// The names that tensors use for the files beside it, in order.
     pub(crate) names: Vec<String>,
 }
 
@@ -26,15 +26,15 @@ pub struct Compose {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Piece {
-    /// So many of the bytes that were made.
+    /// This many of the bytes that were made.
     Made(u64),
     /// A range of a stored file.
     Stored {
-        /// The number of the file beside the model; none for the file with its weights.
+        /// The number of the file beside the model; `None` for the file with its weights.
         file: Option<usize>,
-        /// Where it begins, bytes.
+        /// Its beginning, bytes.
         from: u64,
-        /// Where it ends, bytes.
+        /// Its end, bytes.
         to: u64,
     },
 }
@@ -92,7 +92,7 @@ impl Rewrite for Compose {
     }
 }
 
-/// The parts that another process has told of, as far as they are parts of what there is.
+/// The parts that another process has named, if they are parts of existing files.
 pub(crate) fn parts(
     pieces: &[Piece],
     mut made: Bytes,

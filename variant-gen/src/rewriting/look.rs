@@ -1,4 +1,4 @@
-//! What can be seen of a file without running it.
+//! What a file shows without being run.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -15,62 +15,62 @@ use sextant_types::{Metric, Signature};
 use super::{Rewrite, RewriteOutput, Rewriting};
 use crate::validation::ScoringTarget;
 
-/// Said where a model is declared without a batch dimension and takes batches all the same.
+/// Message if a model is declared without a batch dimension and takes batches all the same.
 const WIDENED: &str = "its inputs or outputs are declared without a batch dimension; batches of 1, 2 and 3 \
                        records are answered as the records are one by one, so it is served in batches";
 
-/// Said where the batch dimension stands elsewhere.
+/// Message if the batch dimension is not the first.
 const TURNED: &str = "its batch dimension is not the first one of each input and output; they are transposed, and batches \
                       of 1, 2 and 3 records are answered as the records are one by one";
 
-/// Said where the models of the application take no batches.
+/// Message if the models of the application take no batches.
 const AS_THE_APPLICATION: &str =
     "the application's models take one record at a time, and so does this one";
 
-/// Said where other outputs may be divided among records.
+/// Message if other outputs may be divided among records.
 pub(crate) const OTHERS: &str =
     "; without them, by `--output` with the names of the others, there can be batches";
 
-/// Said where values depend on who else is in a batch, and dimensions do not.
+/// Message if values, but not dimensions, depend on the other records of a batch.
 const MIXED: &str = "so queries share no batches, and each is answered in a run of its own";
 
-/// What [`Look`] goes by. Its file has the names of its application.
+/// What [`Look`] needs. The file has the names of its application.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct LookOptions {
-    /// What was made of it before; the file itself comes beside it.
+    /// The result of the steps before; the file itself comes separately.
     pub(crate) plain: Plain,
     pub(crate) vocabulary: Vocabulary,
     /// Whether the file takes batches and the application's models do not.
     pub(crate) is_lone: bool,
-    /// Unless the application's models take one record at a time.
+    /// Whether the file may be widened: not if the application's models take one record at a time.
     pub(crate) may_widen: bool,
 }
 
-/// What is known of classes.
+/// The known names of classes.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Vocabulary {
-    /// How outputs are scored; none where its owner has named the output.
+    /// The metric; `None` if the owner has named the output.
     pub(crate) metric: Option<Metric>,
-    /// What its owner calls them.
+    /// The names that the model's owner gave.
     pub(crate) stated: Vec<String>,
-    /// What the application's models call them.
+    /// The names in the application's models.
     pub(crate) known: Vec<String>,
-    /// What the application's models are.
+    /// The signature of the application's models.
     pub(crate) application: Option<Signature>,
 }
 
-/// What can be seen of a file.
+/// What a file shows.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Look {
     pub(crate) plain: Plain,
     pub(crate) info: ModelInfo,
-    /// What the model itself calls the classes of the scored output, where its application has other words.
+    /// The model's own names of the scored output's classes, if its application uses others.
     pub(crate) own_classes: Vec<String>,
-    /// With a batch dimension, where it is declared without one and may have one.
+    /// The file with a batch dimension, if it is declared without one and may have one.
     pub(crate) wide: Option<WidenedFile>,
-    /// Which operator takes a figure from all rows of a batch, in words.
+    /// The operator that computes a value from all rows of a batch, in words.
     pub(crate) mixes: Option<String>,
-    /// Why a query is one record, where the file declares otherwise.
+    /// Why a query is one record, if the file declares otherwise.
     pub(crate) alone: Option<String>,
 }
 
@@ -78,10 +78,10 @@ pub struct Look {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct WidenedFile {
     pub(crate) info: ModelInfo,
-    /// The file. As text it is left out.
+    /// The file. It is left out of the JSON.
     #[serde(skip)]
     pub(crate) model: Bytes,
-    /// What is said of it.
+    /// The message about it.
     pub(crate) how: String,
 }
 
@@ -110,7 +110,7 @@ impl Rewrite for LookOptions {
 // === impl Vocabulary ===
 
 impl Vocabulary {
-    /// The columns of the scored output in the application's order, and labels of its type.
+    /// Puts the columns of the scored output into the application's order, and gives labels its type.
     fn fit(&self, mut plain: Plain) -> Result<(Plain, Vec<String>), Error> {
         let signature = inspect(&plain.model)?.signature;
         let scored = match self.metric {
@@ -136,7 +136,7 @@ impl Vocabulary {
 // === impl Look ===
 
 impl Look {
-    /// With the files that came beside it.
+    /// Takes the files that came with it.
     pub(crate) fn with_files(mut self, files: Vec<Bytes>) -> Self {
         let mut files = files.into_iter();
         self.plain.model = files.next().unwrap_or_default();
@@ -170,7 +170,7 @@ impl Look {
         }
     }
 
-    /// The same with a batch dimension that is not declared and may be there.
+    /// The same with an undeclared batch dimension that may exist.
     fn widened(mut self) -> Result<Self, Error> {
         let Self { plain, info, .. } = &self;
         let wide = match info.signature.batched {
@@ -191,7 +191,7 @@ impl Look {
         Ok(self)
     }
 
-    /// What is said of a first dimension that counts something else, by the file's own names.
+    /// The message about a first dimension that counts something else, with the file's own names.
     fn said_of(&self, counted: &CountedOutput) -> String {
         let CountedOutput {
             output,
@@ -211,14 +211,14 @@ impl Look {
         )
     }
 
-    /// The same of a model that takes one record at a time, which the file is made to say.
+    /// The same for a model that takes one record at a time: the file is changed to say so.
     fn alone(self, said: String) -> Result<Self, Error> {
         let model = adapt::lone(&self.plain.model)?;
         let info = inspect(&model)?;
         Ok(self.without_batches((info, model), said))
     }
 
-    /// With the file that takes no batches, and why it does not.
+    /// The same with the file that takes no batches, and why.
     pub(crate) fn without_batches(self, (info, model): (ModelInfo, Bytes), said: String) -> Self {
         let mut plain = self.plain;
         plain.model = model;

@@ -1,4 +1,4 @@
-//! What the uploaded file answers, in the place of labels.
+//! The answers of the uploaded file as labels.
 
 use bytes::BytesMut;
 use sextant_types::{Data, Metric, Tensor, Texts};
@@ -6,26 +6,26 @@ use sextant_types::{Data, Metric, Tensor, Texts};
 use super::{Invalid, ScoreError, best, reals};
 use crate::validation::{Expectation, Labels};
 
-/// The answers of a group, as they come.
+/// The answers of a group, as they are computed.
 #[derive(Debug)]
 pub(crate) struct Answers {
     metric: Metric,
     output: String,
-    /// Records before the next one, those of other groups too.
+    /// Records before the next one, also of other groups.
     records: usize,
-    /// Labels of each record; none before the first.
+    /// Labels of each record; `None` before the first.
     per_record: Option<usize>,
     values: Expectation,
     parts: Vec<Tensor>,
 }
 
-/// A file's answers, each group's.
+/// The labels that the answers of each group make.
 pub(crate) fn labels_of(groups: Vec<Answers>) -> Result<Vec<Labels>, ScoreError> {
     groups.into_iter().map(Answers::finish).collect()
 }
 
 impl Answers {
-    /// None yet, for a metric and an output, which is called `output` in messages, behind so many records.
+    /// Empty answers for a metric and an output that messages call `output`, after `records` records.
     pub(crate) fn new(metric: Metric, output: &str, records: usize) -> Self {
         Self {
             metric,
@@ -37,9 +37,9 @@ impl Answers {
         }
     }
 
-    /// The next records' output. What is scored by classes is labelled with the greatest of each vector, for
-    /// `auc` with one column with whether it is above a half. Where a record may have several labels, it has those
-    /// whose probability is a half and more.
+    /// Adds the outputs of the next records. If the metric scores classes, the label is the greatest element of each
+    /// vector; for `auc` with one column, whether it is above a half. If a record may have several labels, it gets
+    /// those with a probability of at least a half.
     pub(crate) fn push(&mut self, output: &Tensor, records: usize) -> Result<(), ScoreError> {
         let metric = self.metric.name();
         let missing = || Invalid::MissingLabels { metric };
@@ -87,7 +87,7 @@ impl Answers {
         }
     }
 
-    /// The next records' labels, which are numbers.
+    /// Adds the next records' labels, which are numbers.
     fn numbers(&mut self, values: Vec<f64>, records: usize) -> Result<(), ScoreError> {
         self.count(values.len(), records)?;
         if let Some(at) = values.iter().position(|value| !value.is_finite()) {
@@ -101,7 +101,7 @@ impl Answers {
         Ok(())
     }
 
-    /// Why the label at this place of so many, of so many records, is none.
+    /// The error of a label at this place, which is not finite.
     fn not_finite(&self, at: usize, (labels, records): (usize, usize)) -> ScoreError {
         let each = (labels / records.max(1)).max(1);
         let invalid = Invalid::AnswersNotFinite {
@@ -112,7 +112,7 @@ impl Answers {
         invalid.into()
     }
 
-    /// Takes up how many labels each of the next records has: as many as those before.
+    /// Notes how many labels each of the next records has: it must be as many as before.
     fn count(&mut self, labels: usize, records: usize) -> Result<(), ScoreError> {
         let each = labels / records.max(1);
         let before = *self.per_record.get_or_insert(each);
@@ -142,8 +142,8 @@ impl Answers {
     }
 }
 
-/// All parts as one, a row of so many elements for each record: a model without a batch dimension says nothing
-/// of records.
+/// All parts as one tensor, with a row of `per_record` elements for each record: a model without a batch dimension has
+/// no dimension of records.
 fn joined(parts: &[Tensor], per_record: usize) -> Result<Tensor, ScoreError> {
     let wrap = |source| Invalid::Tensor {
         name: "labels".to_owned(),
@@ -186,7 +186,7 @@ mod tests {
         let labels = answers.finish().expect("labels");
         let wanted = vec![1.0, 1.0, 0.0, 0.0, 1.0, 0.0];
         assert_eq!(labels.values, Expectation::Real(wanted));
-        // The greatest is the same, and a label beside it is lost.
+        // The greatest element is the same, and a label beside it is lost.
         let mut scorer = Scorer::new(Metric::F1MultiLabel, &labels, "tags");
         let scored = scorer.push(&sure(&[0.9, 0.3, 0.1, 0.2, 0.5, 0.4]), 2);
         scored.expect("scores");

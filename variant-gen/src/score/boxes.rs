@@ -1,10 +1,10 @@
 //! Boxes: their overlap, and mean average precision as COCO defines it.
 //!
-//! A box is `x1, y1, x2, y2`. What is found has how sure the model is and the class behind it; a label has the
-//! class. Within a record and a class, what was found is taken up in the order of how sure the model is, and
-//! each takes the label that it overlaps most of those that are left, if the overlap is enough. Precision at
-//! a recall is the greatest at any recall as high; it is averaged over 101 recalls from 0 to 1, then over ten
-//! overlaps from 0.5 to 0.95, then over the classes that there are.
+//! A box is `x1, y1, x2, y2`. A detection has the model's confidence and the class after it; a label has the class.
+//! Within a record and a class, detections are matched in the order of confidence; each takes the remaining label that
+//! it overlaps most, if the overlap is large enough. Precision at a recall is the greatest at any recall at least as
+//! high. It is averaged over 101 recalls from 0 to 1, then over ten overlaps from 0.5 to 0.95, then over the classes
+//! that occur.
 
 use std::collections::BTreeMap;
 
@@ -16,10 +16,10 @@ use crate::interval::{Interval, bootstrap_within};
 /// Overlaps from which a box counts as found: 0.5, 0.55, .. 0.95.
 const OVERLAPS: usize = 10;
 
-/// Recalls at which precision is looked at.
+/// Recalls at which precision is taken.
 const RECALLS: usize = 101;
 
-/// What was found in one record.
+/// The detections of one record.
 #[derive(Debug, Default)]
 pub(super) struct RecordDetections {
     boxes: Vec<Detection>,
@@ -27,16 +27,16 @@ pub(super) struct RecordDetections {
     labels: BTreeMap<u32, u32>,
 }
 
-/// A box that was found.
+/// A detection.
 #[derive(Debug, Clone, Copy)]
 struct Detection {
     class: u32,
     sure: f64,
-    /// By overlap: whether it is one of the labels.
+    /// By overlap: whether it matches a label.
     is_right: [bool; OVERLAPS],
 }
 
-/// What is known of a class over all records: what was found by how sure the model is, with the record of each.
+/// A class over all records: its detections by confidence, with the record of each.
 struct Class {
     boxes: Vec<(usize, Detection)>,
     /// By record.
@@ -44,7 +44,7 @@ struct Class {
 }
 
 impl Scorer<'_> {
-    /// Boxes that stand at the place of their labels. A label without an area is no box.
+    /// Adds boxes at the places of their labels. A label without an area is no box.
     pub(super) fn push_overlaps(
         &mut self,
         output: &Tensor,
@@ -64,7 +64,7 @@ impl Scorer<'_> {
         Ok(())
     }
 
-    /// Boxes that are to be found, in whatever order.
+    /// Adds boxes that are to be found, in any order.
     pub(super) fn push_boxes(
         &mut self,
         output: &Tensor,
@@ -99,8 +99,8 @@ impl Scorer<'_> {
 // === impl RecordDetections ===
 
 impl RecordDetections {
-    /// Boxes with `x1, y1, x2, y2, sure, class` by labels with `x1, y1, x2, y2, class`. What has a class below 0,
-    /// or is not sure at all, is none: padding.
+    /// Matches detections `x1, y1, x2, y2, sure, class` with labels `x1, y1, x2, y2, class`. A detection with a class
+    /// below 0, or without confidence, is padding.
     fn of(have: &[f64], want: &[f64]) -> Self {
         let labels = want.chunks_exact(5).filter(|label| label[4] >= 0.0);
         let labels: Vec<&[f64]> = labels.collect();
@@ -154,7 +154,7 @@ pub(super) fn interval(found: &[RecordDetections]) -> Interval {
     let mut effort = 0;
     for (record, found) in found.iter().enumerate() {
         for it in &found.boxes {
-            // Of a class that no label has nothing can be said.
+            // A class without labels has no precision.
             if let Some(class) = classes.get_mut(&it.class) {
                 class.boxes.push((record, *it));
                 effort += OVERLAPS;
@@ -179,7 +179,7 @@ pub(super) fn interval(found: &[RecordDetections]) -> Interval {
 // === impl Class ===
 
 impl Class {
-    /// Average precision where each record counts so many times; none where no label is left.
+    /// Average precision if each record counts as often as `times` says; `None` if no label is left.
     fn precision(&self, times: &[u32]) -> Option<f64> {
         let labels = self.labels.iter();
         let labels = labels.map(|(record, count)| u64::from(times[*record]) * u64::from(*count));
@@ -218,7 +218,7 @@ impl Class {
     }
 }
 
-/// The mean overlap of boxes with the labels at their places; `None` where no label has an area.
+/// The mean overlap of boxes with the labels at their places; `None` if no label has an area.
 pub(crate) fn mean_overlap(have: &[f64], want: &[f64]) -> Option<f64> {
     let pairs = have.chunks_exact(4).zip(want.chunks_exact(4));
     let overlaps = pairs.filter(|(_, want)| area(want) > 0.0);
@@ -253,7 +253,7 @@ mod tests {
         Tensor::from_elements(shape.to_vec(), values).expect("fits")
     }
 
-    /// The value by pycocotools 2.0.11 on the same boxes. What is left of the room for boxes is padding.
+    /// The value by pycocotools 2.0.11 on the same boxes. The remaining places for boxes are padding.
     #[test]
     fn average_precision_is_that_of_coco() {
         let found: [&[[f64; 6]]; 3] = [
@@ -352,7 +352,7 @@ mod tests {
             .push(&tensor(&[2, 1, 2], &[0.0, 1.0, 1.0, 0.0]), 2)
             .expect("scores");
         let accuracy = scorer.finish(2);
-        // Of five tokens that are scored four are right.
+        // Four of the five scored tokens are right.
         assert_eq!((accuracy.value, accuracy.records), (0.8, 3));
         let wrong = labels(&[2, 0], 1);
         let mut scorer = Scorer::new(Metric::TokenAccuracy, &wrong, "y");

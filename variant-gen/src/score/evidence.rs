@@ -1,4 +1,4 @@
-//! What is kept of the records until the end, and what it comes to.
+//! What is kept of the records until the end, and the metric that it makes.
 
 use std::collections::BTreeMap;
 
@@ -14,14 +14,14 @@ pub(super) enum Evidence {
     Scores(Vec<f64>),
     /// By record: the class of each of its labels.
     Classes(Predictions),
-    /// By label: how sure the model is of the second class, and whether the label is that class.
+    /// By label: the model's confidence in the second class, and whether the label is that class.
     Ranks(Vec<(f64, bool)>),
-    /// By record: squared error, sum of the labels, sum of their squares, how many they are.
+    /// By record: squared error, sum of the labels, sum of their squares, number of labels.
     Squares(Vec<[f64; 4]>),
-    /// By record: tokens whose class is right, and tokens that are scored; or twice the labels that are found, and those that
-    /// are found or there. The metric is the ratio of the sums.
+    /// By record: tokens whose class is right, and tokens that are scored; or twice the labels that are found, and the
+    /// number of found labels plus that of existing ones. The metric is the ratio of the sums.
     Ratios(Vec<(u32, u32)>),
-    /// By record: what was found of what there is.
+    /// By record: the detections and the labels.
     Boxes(Vec<RecordDetections>),
 }
 
@@ -32,7 +32,7 @@ type Prediction = (Option<u32>, u32);
 #[derive(Debug, Default)]
 pub(super) struct Predictions {
     all: Vec<Prediction>,
-    /// Where those of each record end.
+    /// The end of the predictions of each record.
     ends: Vec<usize>,
 }
 
@@ -71,7 +71,7 @@ impl Evidence {
                 Metric::Top1 | Metric::TopK(_) | Metric::Exact => {
                     interval::wilson(scores.iter().sum(), scores.len() as u64)
                 }
-                // The root keeps the order: that of an end of the interval is the end of the root's.
+                // The root keeps the order: each end of the interval becomes its root.
                 Metric::RootMeanSquareError => {
                     let squares = interval::bootstrap(scores);
                     Interval {
@@ -120,7 +120,7 @@ impl Evidence {
 
 /// F1 of each class that is predicted or a label, averaged.
 fn macro_average(pairs: impl Iterator<Item = Prediction>) -> f64 {
-    /// Right, predicted, labels.
+    /// Numbers of right predictions, of predictions, of labels.
     type Counts = (u64, u64, u64);
     let mut classes: BTreeMap<u32, Counts> = BTreeMap::new();
     for (predicted, label) in pairs {
@@ -131,14 +131,15 @@ fn macro_average(pairs: impl Iterator<Item = Prediction>) -> f64 {
         of_label.2 += 1;
         of_label.0 += u64::from(predicted == Some(label));
     }
-    // 2 TP / (2 TP + FP + FN), where TP + FP is what was predicted and TP + FN what there is.
+    // 2 TP / (2 TP + FP + FN), where TP + FP is the number of predictions and TP + FN that of labels.
     let f1 = |(right, predicted, labels): &Counts| {
         2.0 * *right as f64 / (*predicted + *labels).max(1) as f64
     };
     classes.values().map(f1).sum::<f64>() / classes.len().max(1) as f64
 }
 
-/// With one label and one prediction each, precision and recall are the share that is right. No prediction is a wrong one.
+/// With one label and one prediction each, precision and recall are the share that is right. A missing prediction is a
+/// wrong one.
 fn micro(pairs: impl Iterator<Item = Prediction>) -> f64 {
     let (mut right, mut all) = (0_u64, 0_u64);
     for (predicted, label) in pairs {
@@ -148,8 +149,8 @@ fn micro(pairs: impl Iterator<Item = Prediction>) -> f64 {
     right as f64 / all.max(1) as f64
 }
 
-/// The area under the curve, the Mann-Whitney way, with the number of positives and negatives; equal ranks
-/// count half.
+/// The area under the curve, computed as Mann-Whitney's statistic, with the numbers of positives and negatives; equal
+/// ranks count half.
 fn area(ranks: &[(f64, bool)]) -> (f64, u64, u64) {
     let mut sorted = ranks.to_vec();
     sorted.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -168,7 +169,7 @@ fn area(ranks: &[(f64, bool)]) -> (f64, u64, u64) {
     }
 }
 
-/// 1 - squared errors / squared distances of the labels to their mean; 0 where all labels are alike.
+/// 1 - squared errors / squared distances of the labels to their mean; 0 if all labels are equal.
 fn explained(squares: impl Iterator<Item = [f64; 4]>) -> f64 {
     let (mut errors, mut sum, mut of_squares, mut count) = (0.0, 0.0, 0.0, 0.0);
     for [error, labels, squared, elements] in squares {

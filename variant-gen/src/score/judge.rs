@@ -1,7 +1,7 @@
-//! A metric of the owner's: a graph over what the model answers and the labels.
+//! Custom metrics: a graph over the model's answers and the labels.
 //!
-//! An input called `labels` gets the labels, any other the model's output of its name, or the one that is scored
-//! where it is called `outputs`. The first output is a number from 0 to 1 for each record, of which more is better.
+//! The input `labels` gets the labels, the input `outputs` the scored output, and any other input the model's output of
+//! its name. The first output is a number from 0 to 1 for each record; greater is better.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::validation::Invalid;
 /// The input that gets the labels.
 const LABELS: &str = "labels";
 
-/// The input that gets the output that is scored, whatever its name.
+/// The input that gets the scored output, whatever the output's name.
 const OUTPUTS: &str = "outputs";
 
 /// A loaded graph.
@@ -27,7 +27,7 @@ impl CustomMetric {
     /// Loads the graph with the first engine that accepts it.
     ///
     /// # Errors
-    /// Why none can.
+    /// Why no engine accepts it.
     pub fn load(graph: &Bytes, engines: &[Arc<dyn Engine>]) -> Result<Self, Invalid> {
         let request = LoadRequest {
             artefact: digest_of(graph),
@@ -48,8 +48,8 @@ impl CustomMetric {
         )))
     }
 
-    /// What it says of each of these records. `answers` are the model's outputs by name, `scored` the position of
-    /// the one that is scored.
+    /// The scores of these records. `answers` are the model's outputs by name, `scored` the position of the scored
+    /// output.
     pub(super) fn scores(
         &self,
         answers: &[NamedTensor],

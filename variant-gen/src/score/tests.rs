@@ -1,4 +1,4 @@
-//! Scores against numbers of others.
+//! Scores compared with the numbers of other programs.
 
 use super::*;
 
@@ -44,7 +44,7 @@ fn the_first_of_equal_maxima_is_the_answer() {
 fn not_a_number_finds_nothing() {
     let output = floats(&[1, 3], &[f32::NAN, 1.0, 0.0]);
     assert_eq!(score(Metric::TopK(2), &classes(&[1]), &output).value, 0.0);
-    // Not even the first class, of which there are most.
+    // Not even the first class, which is the most frequent.
     let output = floats(&[4, 2], &[[f32::NAN; 6].as_slice(), &[0.0, 1.0]].concat());
     for metric in [Metric::F1, Metric::F1Micro] {
         let nothing = classes(&[0, 0, 0, 0]);
@@ -55,7 +55,7 @@ fn not_a_number_finds_nothing() {
     assert_eq!(score(Metric::F1Micro, &last, &output).value, 0.25);
 }
 
-/// The positions of a sequence stand or fall together: two records say as little as two labels.
+/// The positions of a sequence depend on each other: two records say as little as two labels.
 #[test]
 fn intervals_of_classes_are_of_whole_records() {
     let labels = Labels {
@@ -117,7 +117,7 @@ fn several_labels_of_a_record_count_one_by_one() {
     };
     let sure = [0.9, 0.6, 0.2, 0.1, 0.0, 0.4, 0.5, 0.7, 0.49];
     let accuracy = score(Metric::F1MultiLabel, &labels, &floats(&[3, 3], &sure));
-    // Three of four labels are found, and one that is none.
+    // Three of four labels are found, and one that does not exist.
     assert_close(accuracy.value, 6.0 / 8.0);
     assert!(
         accuracy.lower < 0.75 && accuracy.upper > 0.75,
@@ -218,7 +218,7 @@ fn rounding_is_no_error_and_more_is() {
         assert!(of(metric, wrong) > 0.004, "{metric:?}");
     }
     assert!(of(Metric::Cosine, rounded) == 1.0);
-    // A small element is no rounding of a large one where each counts by itself.
+    // A small element is not within the rounding of a large one if each counts by itself.
     let small = [100.0, 0.0015];
     assert!(of(Metric::MeanAbsolutePercentageError, small) > 0.2);
 }

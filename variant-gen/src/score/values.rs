@@ -1,4 +1,4 @@
-//! Elements of outputs, as they are compared.
+//! Compares the elements of outputs.
 
 use sextant_types::{
     Data, Tensor,
@@ -12,7 +12,7 @@ pub(super) fn equal_records<T: PartialEq>(have: &[T], want: &[T], per_record: us
         .collect()
 }
 
-/// Integers and booleans, compared as bytes: 64-bit values do not fit a double.
+/// Compares integers and booleans as bytes: 64-bit values do not fit a double.
 pub(super) fn equal_plain(have: &Tensor, want: &Tensor, per_record: usize) -> Vec<f64> {
     let size = have.data_type().size().unwrap_or(1);
     match (have.data(), want.data()) {
@@ -21,10 +21,11 @@ pub(super) fn equal_plain(have: &Tensor, want: &Tensor, per_record: usize) -> Ve
     }
 }
 
-/// Largest difference that single precision makes of the same sums in another order, of a record's greatest element.
+/// Largest difference that another order of the same sums makes in single precision, relative to a record's greatest
+/// element.
 const ROUNDING: f64 = 1e-5;
 
-/// Whether a record differs from what is wanted by no more than rounding.
+/// Whether a record differs from the expected one by no more than rounding.
 pub(super) fn is_rounding(have: &[f64], want: &[f64]) -> bool {
     let greatest = want
         .iter()

@@ -1,13 +1,13 @@
-//! What feedback says of a version that is tried, beside the current one.
+//! The feedback on a version that is tried, beside that on the current one.
 //!
-//! A canary has answered queries of its own: outcomes of both versions come one by one. A shadow has answered queries of the
-//! current version's once more, so a label for the one answer says what the other is worth, too, and the two make a
-//! pair. Where both are right, or both wrong, nothing follows; what is bet on is the rest, as in McNemar's test (1947). So
-//! far fewer queries decide than where the versions answer different ones.
+//! A canary has answered queries of its own: outcomes of both versions come one by one. A shadow has answered queries
+//! of the current version a second time, so a label for one answer also scores the other, and the two make a pair. If
+//! both are right, or both wrong, the pair shows nothing; only the other pairs count, as in McNemar's test (1947). So
+//! far fewer queries decide than if the versions answer different ones.
 //!
-//! Rows are read in the order in which they were given, each once, and those of answers from before the trial are left
-//! out. What is given while the trial is looked at is read at the next look: a row may be written a moment after the
-//! time that it carries.
+//! Rows are read in the order in which they were given, each once; rows about answers from before the trial are left
+//! out. Rows that are given during a look are read at the next look: a row may be written a moment after the time that
+//! it carries.
 
 use std::collections::BTreeMap;
 
@@ -27,24 +27,24 @@ const MOST_PAGES: usize = 20;
 /// Rows younger than this are left for the next look, ms.
 const SETTLES_MS: u64 = 2000;
 
-/// The same of a shadow, which may answer, and whose answer may be written, so long after the label came.
+/// The same for a shadow: its answer may be written this long after the label came.
 const SHADOW_SETTLES_MS: u64 = 6000;
 
 /// The outcomes of one trial.
 pub(super) struct Evidence {
     /// When the version came to its stage, ms since the Unix epoch.
     since_ms: u64,
-    /// The version that it is held against.
+    /// The version that it is compared with.
     current: ModelId,
     metric: Metric,
-    /// Which rewards are better.
+    /// Whether greater or smaller rewards are better.
     rewards: RewardDirection,
     difference: Difference,
     after: FeedbackPlace,
 }
 
 impl Evidence {
-    /// Of a trial beside the current version whose application takes feedback; `None` where it takes none.
+    /// The evidence of a trial beside the current version; `None` if the application accepts no feedback.
     pub(super) async fn of(
         registry: &Registry,
         (model, current): (&Model, &Model),
@@ -64,12 +64,12 @@ impl Evidence {
         }))
     }
 
-    /// Whether it is that of the present trial beside the present current version.
+    /// Whether it belongs to the present trial beside the present current version.
     pub(super) fn is_of(&self, model: &Model, current: &Model) -> bool {
         self.since_ms == model.release.since_ms && self.current == current.id
     }
 
-    /// Reads what was given since the last look.
+    /// Reads the rows since the last look.
     pub(super) async fn read(
         &mut self,
         registry: &Registry,
@@ -105,7 +105,7 @@ impl Evidence {
         Ok(&self.difference)
     }
 
-    /// What a shadow has answered to the queries of rows.
+    /// The shadow's answers to the queries of rows.
     async fn shadows(
         &self,
         registry: &Registry,
@@ -123,7 +123,7 @@ impl Evidence {
         row.kind == Kind::Label && row.model == self.current && row.score.is_some()
     }
 
-    /// A label for an answer of the current version, where the shadow has answered the same query.
+    /// Adds a label for an answer of the current version, if the shadow has answered the same query.
     fn take_pair(&mut self, shadows: &BTreeMap<String, Prediction>, row: &Feedback) {
         if !self.is_label_of_current(row) {
             return;
@@ -134,7 +134,7 @@ impl Evidence {
         let (Some(shadow), Some(label), Some(current)) = (shadow, label, row.score) else {
             return;
         };
-        // A label that fits one answer fits the other, which is made of the same signature.
+        // A label that fits one answer fits the other: both have the same signature.
         let tried = score(self.metric, shadow, row.row, &label).ok().flatten();
         let value = |score| outcome(self.metric, self.rewards, (row.kind, score));
         if let (Some(tried), Some(current)) = (tried.and_then(value), value(current)) {

@@ -1,8 +1,7 @@
-//! A validation set with what its file does not have.
+//! A validation set with additions to its file.
 //!
-//! Where records have no labels, what the uploaded file answers takes their place, and a metric of the owner's has
-//! a graph. Both are put in front of the file once, so that whoever measures later, in whatever process, reads
-//! the same.
+//! If records have no labels, the answers of the uploaded file replace them, and a custom metric has a graph. Both are
+//! put in front of the file once, so that every later measurement, in whatever process, reads the same.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
@@ -10,56 +9,56 @@ use sextant_types::Names;
 
 use super::{Invalid, Labels, SetRequirements, ValidationSet, read_file};
 
-/// What such a file begins with.
+/// The first bytes of such a file.
 const MAGIC: &[u8] = b"sextant-labels/1\n";
 
-/// Most bytes of what stands in front of a file that gets something more there.
+/// Most bytes of a file's front to which something is added.
 const MOST_FRONT_BYTES: u64 = 16 << 20;
 
-/// What stands in front of a file.
+/// The head of a front.
 #[derive(Default, Serialize, Deserialize)]
 struct Head {
-    /// The labels of each group of records; none where the file has them.
+    /// The labels of each group of records; `None` if the file has them.
     labels: Option<Vec<Labels>>,
-    /// Inputs whose name in the file is another one, by that.
+    /// The model's names of inputs that have other names in the file, by the file's names.
     #[serde(default, skip_serializing_if = "Names::is_empty")]
     names: Names,
-    /// Bytes of the metric's graph, which follow; 0 for none.
+    /// Bytes of the metric's graph, which follows; 0 for none.
     judge_bytes: u64,
 }
 
-/// A file that was taken apart.
+/// A file that was split into its parts.
 pub(super) struct Bundle {
     head: Head,
     judge: Bytes,
     file: Bytes,
 }
 
-/// What stands in front of a file that need not be here, and gets something more.
+/// The front of a file, without the file, to be extended.
 #[derive(Default)]
 pub(crate) struct Front {
     head: Head,
-    /// Where what follows it begins: the metric's graph, where it has one, and the file.
+    /// Where the rest begins: the metric's graph, if there is one, and the file.
     start: u64,
 }
 
-/// What was found at the beginning of a file.
+/// The result of searching a front at the beginning of a file.
 pub(crate) enum FrontSearch {
     Front(Front),
-    /// So many bytes of it are needed.
+    /// This many bytes of the file are needed.
     More(u64),
 }
 
 /// The file with these labels, those of each group of records.
 ///
 /// # Errors
-/// When they cannot be written down.
+/// If they cannot be serialised.
 pub fn with_labels(file: &Bytes, labels: &[Labels]) -> Result<Bytes, serde_json::Error> {
     let front = Front::default().labelled(labels.to_vec()).write()?;
     Ok([front, file.clone()].concat().into())
 }
 
-/// Takes a file apart; `None` where it is none of these.
+/// Splits a file into its parts; `None` if it has no front.
 pub(super) fn open(bytes: &Bytes) -> Result<Option<Bundle>, Invalid> {
     let Some(rest) = bytes.strip_prefix(MAGIC) else {
         return Ok(None);
@@ -89,10 +88,10 @@ fn broken() -> Invalid {
 // === impl Front ===
 
 impl Front {
-    /// Bytes from which on it can be seen whether a file has one.
+    /// Bytes that show whether a file has a front.
     pub(crate) const LEAST_BYTES: u64 = MAGIC.len() as u64 + 8;
 
-    /// By the first bytes of a file, [`Self::LEAST_BYTES`] where it has so many.
+    /// Searches a front in the first bytes of a file: [`Self::LEAST_BYTES`] if it has so many.
     pub(crate) fn find(beginning: &[u8]) -> Result<FrontSearch, Invalid> {
         let Some(rest) = beginning.strip_prefix(MAGIC) else {
             return Ok(FrontSearch::Front(Self::default()));
@@ -113,35 +112,35 @@ impl Front {
         }
     }
 
-    /// Where what follows it begins in the file that it stands in.
+    /// Where the rest begins in the front's file.
     pub(crate) fn start(&self) -> u64 {
         self.start
     }
 
-    /// Bytes of the metric's graph that follow it.
+    /// Bytes of the metric's graph that follows.
     pub(crate) fn judge_bytes(&self) -> u64 {
         self.head.judge_bytes
     }
 
-    /// With the labels of each group of records.
+    /// Adds the labels of each group of records.
     pub(crate) fn labelled(mut self, labels: Vec<Labels>) -> Self {
         self.head.labels = Some(labels);
         self
     }
 
-    /// With a metric's graph of so many bytes.
+    /// Adds a metric's graph of `bytes` bytes.
     pub(crate) fn judged(mut self, bytes: u64) -> Self {
         self.head.judge_bytes = bytes;
         self
     }
 
-    /// With the names of inputs that have others than the model's file gives them, by those.
+    /// Adds the model's names of inputs that the file names otherwise, by the file's names.
     pub(crate) fn named(mut self, names: Names) -> Self {
         self.head.names = names;
         self
     }
 
-    /// Its bytes. The metric's graph, where there is one, and the file follow.
+    /// The front's bytes. The metric's graph, if there is one, and the file follow.
     pub(crate) fn write(&self) -> Result<Bytes, serde_json::Error> {
         let head = serde_json::to_vec(&self.head)?;
         let mut bytes = BytesMut::with_capacity(MAGIC.len() + 8 + head.len());
@@ -155,7 +154,7 @@ impl Front {
 // === impl Bundle ===
 
 impl Bundle {
-    /// The file as it was before, and the names of inputs that it may call otherwise.
+    /// The file without the front, and the model's names of inputs that it names otherwise.
     pub(super) fn into_file(self) -> (Bytes, Names) {
         (self.file, self.head.names)
     }
@@ -177,7 +176,7 @@ impl Bundle {
 }
 
 impl ValidationSet {
-    /// The same with these labels, those of each group.
+    /// Replaces the labels by those of each group.
     fn labelled(mut self, labels: Vec<Labels>) -> Result<Self, Invalid> {
         let fits = self.groups.len() == labels.len()
             && self.groups.iter().zip(&labels).all(|(group, labels)| {
@@ -201,7 +200,7 @@ pub(super) mod tensor {
     use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
     use sextant_types::{Data, DataType, Tensor};
 
-    /// Elements as bytes, one list for all or one for each text.
+    /// Elements as bytes: one list for all, or one for each text.
     #[derive(Serialize, Deserialize)]
     struct Parts {
         data_type: DataType,

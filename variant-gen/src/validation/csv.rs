@@ -1,6 +1,6 @@
 //! CSV: a record in each row, a column for each element.
 //!
-//! The first row names the columns, which belong to inputs as [`table`] says; `label` is what is to be answered.
+//! The first row names the columns, which belong to inputs as [`table`] says; `label` is the column of the labels.
 
 use ::csv::{ErrorKind, ReaderBuilder, StringRecord};
 use bytes::Bytes;
@@ -13,7 +13,7 @@ use super::{
     meant, row_shape,
 };
 
-/// What a column of labels is called.
+/// The name of the labels' column.
 const LABEL: &str = "label";
 
 /// Reads the rows.
@@ -41,7 +41,7 @@ pub(super) fn read(
     assemble(&[table.finish()?], expected)
 }
 
-/// A column under the name of the input that it belongs to.
+/// A column's name with the name of the input that it belongs to.
 fn renamed(column: &str, names: &Names, expected: SetRequirements<'_>) -> String {
     let column = column.trim();
     let whole = meant(column, names, expected.signature);
@@ -54,10 +54,10 @@ fn renamed(column: &str, names: &Names, expected: SetRequirements<'_>) -> String
     }
 }
 
-/// Why the row that begins with this line cannot be read.
+/// The error of the row that begins at line `at`.
 fn broken(error: &::csv::Error, at: u64, most: u64) -> Invalid {
     match error.kind() {
-        // Memory is read: nothing else goes wrong there.
+        // The reader reads memory, so only a row that is too long causes this error.
         ErrorKind::Io(_) => Invalid::Line {
             line: usize::try_from(at).unwrap_or(usize::MAX),
             limit: most,
@@ -66,7 +66,7 @@ fn broken(error: &::csv::Error, at: u64, most: u64) -> Invalid {
     }
 }
 
-/// The rows as they come.
+/// The rows, as they are read.
 struct Table<'a> {
     expected: SetRequirements<'a>,
     inputs: Vec<Column>,
@@ -75,13 +75,13 @@ struct Table<'a> {
     held: u64,
 }
 
-/// One tensor as it grows.
+/// One tensor that grows by rows.
 struct Column {
     name: String,
     data_type: DataType,
-    /// Of one record.
+    /// The shape of one record.
     shape: Vec<usize>,
-    /// Where its elements stand in a row.
+    /// The positions of its elements in a row.
     columns: Vec<usize>,
     elements: Elements,
 }
@@ -162,7 +162,7 @@ impl<'a> Table<'a> {
 // === impl Column ===
 
 impl Column {
-    /// By the columns of its elements: the position of each, and where it stands.
+    /// A column for a tensor, from the columns of its elements: the element and the position of each.
     fn new(spec: TensorSpec, columns: Vec<usize>, row: RowShape<'_>) -> Result<Self, Invalid> {
         let wrong = |why: &str| Invalid::Table(format!("`{}` {why}", spec.name));
         let shape = table::shape_of(row, columns.len());

@@ -1,4 +1,4 @@
-//! Whether the arrays of a set fit a model's inputs, and bringing them to their types and shapes.
+//! Checks that the arrays of a set fit a model's inputs, and converts them to the inputs' types and shapes.
 
 use sextant_types::{NamedTensor, Signature, Tensor, TensorSpec, convert};
 
@@ -50,7 +50,7 @@ pub(super) fn fit_input(
     Ok(NamedTensor::new(name(), tensor))
 }
 
-/// The shape of one record: without the batch dimension where there is one.
+/// The shape of one record, without the batch dimension if there is one.
 pub(crate) fn row_shape(spec: &TensorSpec, batched: bool) -> RowShape<'_> {
     let skip = usize::from(batched);
     spec.shape.get(skip..).unwrap_or_default()
@@ -60,13 +60,13 @@ pub(crate) fn row_shape(spec: &TensorSpec, batched: bool) -> RowShape<'_> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fit {
     AsItIs,
-    /// The 1 in front, which the model takes, is left out.
+    /// The record leaves out the 1 at the front that the model takes.
     WithoutOne,
-    /// There is a 1 in front that the model does not take.
+    /// The record has a 1 at the front that the model does not take.
     WithOne,
 }
 
-/// Whether a record's shape fits, and how.
+/// How a record's shape fits; `None` if it does not.
 pub(super) fn fit_row(
     given: &[usize],
     expected: RowShape<'_>,
@@ -78,8 +78,8 @@ pub(super) fn fit_row(
     let batched = signature.batched;
     let needed = match expected {
         [Some(1), ..] => true,
-        // Of a single open dimension each element of an array would be a record. Where only an output or a number
-        // keeps a model from batches, its owner is better told.
+        // With a single open dimension, each element of an array would be a record. If only an output or an input of
+        // one number keeps a model from taking batches, the error should tell its owner.
         [None, _, ..] => has_a_state(signature),
         _ => false,
     };
@@ -90,7 +90,7 @@ pub(super) fn fit_row(
     (batched && has && dimensions_fit(&given[1..], expected)).then_some(Fit::WithOne)
 }
 
-/// Whether an input has a first dimension that counts no records, as the state of a recurrent network.
+/// Whether an input has a first dimension that does not count records, such as the state of a recurrent network.
 fn has_a_state(signature: &Signature) -> bool {
     let first = |input: &TensorSpec| input.shape.first().copied().flatten();
     signature.inputs.iter().any(|input| first(input).is_some())

@@ -38,7 +38,7 @@ pub enum Invalid {
     /// The same array twice.
     #[error("array `{0}` is in the .npz archive twice")]
     DuplicateArray(String),
-    /// An array nobody asked for.
+    /// An array that is no input.
     #[error("array `{given}` is neither an input nor `labels`: the model's inputs are {known}")]
     UnknownArray {
         /// The array's name.
@@ -54,12 +54,12 @@ pub enum Invalid {
         /// What is wrong with it.
         problem: Problem,
     },
-    /// What another process found, in its words.
+    /// An error that another process reported.
     #[error("{message}")]
     Told {
-        /// What it said.
+        /// Its message.
         message: String,
-        /// Whether shapes are what does not fit.
+        /// Whether the shapes do not fit.
         of_shapes: bool,
     },
     /// A line is longer than any record that fits.
@@ -86,20 +86,20 @@ pub enum Invalid {
         /// The input's name.
         name: String,
     },
-    /// There is nothing to compare with, and nobody has said so.
+    /// There are no labels, and the registration does not declare that.
     #[error(
         "the validation set has no labels, so no accuracy can be measured: add them (array, column or member `labels` or \
          `label`), or say so with `--no-labels` (field `labels=none`); then agreement with the uploaded file is measured, \
          which meets `min_relative_accuracy` and no `min_accuracy`"
     )]
     Unlabelled,
-    /// There is something to compare with although it was said that there is not.
+    /// There are labels, although the registration declares that there are none.
     #[error(
         "the validation set has labels: leave `--no-labels` (field `labels=none`) out, so that accuracy is measured, or \
          take the labels out of the set"
     )]
     Labelled,
-    /// There is nothing to compare with.
+    /// There are no labels, and the metric cannot compare with the file's own answers.
     #[error(
         "the validation set has no `labels`, and what the uploaded file answers cannot take their place for metric \
          `{metric}`: add labels, or take another metric"
@@ -108,7 +108,7 @@ pub enum Invalid {
         /// The metric.
         metric: String,
     },
-    /// The uploaded file answers records with more or fewer elements, so its answers are no labels.
+    /// The uploaded file answers records with different numbers of elements, so its answers cannot be labels.
     #[error(
         "the validation set has no `labels`, and what the uploaded file answers cannot take their place: output \
          `{output}` has `{one}` elements for some records and `{other}` for others: add labels, or leave records out \
@@ -122,7 +122,7 @@ pub enum Invalid {
         /// Elements of others.
         other: String,
     },
-    /// The uploaded file answers a record with NaN, or with something infinite where numbers are compared.
+    /// The uploaded file answers a record with NaN, or with an infinite number where numbers are compared.
     #[error(
         "the validation set has no `labels`, and what the uploaded file answers cannot take their place: output `{output}` \
          of record `{record}` has no finite number where `{metric}` needs one: add labels, leave the record out, or take \
@@ -142,13 +142,13 @@ pub enum Invalid {
          JSONL, whose records have `inputs` and `label` apart"
     )]
     LabelsAreAnInput,
-    /// A metric of the owner's cannot be used.
+    /// A custom metric cannot be used.
     #[error("the graph of the metric (`--metric-model`) cannot be used: {0}")]
     CustomMetric(String),
     /// A table cannot be read.
     #[error("the CSV file cannot be read: {0}")]
     Table(String),
-    /// A scalar where a dimension has to count records.
+    /// A scalar instead of an array whose first dimension counts records.
     #[error("`{name}` is a scalar: its first dimension has to count the records")]
     NoRecordDimension {
         /// Which array.
@@ -183,7 +183,7 @@ pub enum Invalid {
         from: DataType,
         /// The type the model takes.
         to: DataType,
-        /// Which value cannot be brought over.
+        /// Which value cannot be converted.
         why: String,
     },
     /// The labels have another shape than the output.
@@ -207,17 +207,17 @@ pub enum Invalid {
         given: DataType,
         /// The metric.
         metric: String,
-        /// What would do.
+        /// The accepted types.
         expected: String,
     },
-    /// A label cannot be what the output says.
+    /// A label is no possible value of the output.
     #[error("label {record} is `{value}`: {why}")]
     Label {
         /// Number of the label, from 1.
         record: usize,
         /// Its value.
         value: String,
-        /// Why it cannot be.
+        /// Why not.
         why: String,
     },
     /// The model's output has no axis to take a class from.
@@ -233,7 +233,7 @@ pub enum Invalid {
         /// The metric.
         metric: String,
     },
-    /// An output that should say how likely labels are says something else.
+    /// An output that should contain probabilities of labels contains something else.
     #[error(
         "metric `{metric}` is of probabilities, or 0 and 1: output `{output}` of record `{record}` has `{value}`; choose another \
          output (`--output`), or end the model in a sigmoid"
@@ -245,7 +245,7 @@ pub enum Invalid {
         metric: String,
         /// Number of the record, from 1.
         record: usize,
-        /// What is there.
+        /// The value.
         value: String,
     },
     /// The output has no boxes.
@@ -273,7 +273,7 @@ pub enum Invalid {
         /// Its shape.
         shape: String,
     },
-    /// Whatever is answered is right.
+    /// Every answer is right.
     #[error(
         "metric `{metric}` calls every answer of output `{output}` right, which has shape {shape}: {instead}"
     )]
@@ -284,7 +284,7 @@ pub enum Invalid {
         shape: String,
         /// The metric.
         metric: String,
-        /// What to do.
+        /// Advice.
         instead: &'static str,
     },
     /// The output's type cannot be scored by the metric.
@@ -300,7 +300,7 @@ pub enum Invalid {
     /// The model has nothing to score.
     #[error("the model has no output")]
     NoOutput,
-    /// What the model answered has another shape than the labels expect.
+    /// The shape of the model's output does not fit the labels.
     #[error(
         "output `{output}` of {records} records has shape {given:?}: the labels need {expected}"
     )]
@@ -309,9 +309,9 @@ pub enum Invalid {
         output: String,
         /// Records in the batch.
         records: usize,
-        /// The shape it came in.
+        /// The output's shape.
         given: Vec<usize>,
-        /// What the labels need.
+        /// The shape that the labels need.
         expected: String,
     },
     /// A tensor could not be built.
@@ -325,7 +325,7 @@ pub enum Invalid {
 }
 
 impl Invalid {
-    /// Whether the number or the shape of records may be the reason, which batches decide.
+    /// Whether the number or the shape of records may be the reason. These depend on whether the model takes batches.
     pub fn is_of_shapes(&self) -> bool {
         matches!(
             self,

@@ -20,15 +20,15 @@ struct Record<T> {
     label: Option<T>,
 }
 
-/// What part of a set's bytes a line may have of which only the shapes are read, which takes no memory for elements.
+/// A line of which only the shapes are read may have this part of a set's bytes: no memory is taken for elements.
 const LONGEST_PART: u64 = 16;
 
-/// Said of a record that differs from the first one in having a label.
+/// Message about a record that has a label if the first one has none, or the reverse.
 const SOME_LABELS: &str =
     "some records have a `label` and others have none: give all of them one, or none";
 
-/// Reads the records; empty lines are skipped. Those of one length are a group, in the order in which their
-/// lengths come up.
+/// Reads the records; empty lines are skipped. Records of one length are a group; groups are in the order in which
+/// their lengths first occur.
 pub(super) fn read(
     bytes: &Bytes,
     expected: SetRequirements<'_>,
@@ -40,7 +40,7 @@ pub(super) fn read(
         Some(Value::String(_)) if !expected.scored.classes.is_empty() => {
             data_type = DataType::Bytes;
         }
-        // Its graph says what it takes.
+        // The metric's graph decides the type.
         Some(Value::String(_)) if expected.metric == Metric::Custom => data_type = DataType::Bytes,
         Some(Value::Number(it)) if expected.metric == Metric::Custom && !it.is_f64() => {
             data_type = DataType::Int64;
@@ -84,7 +84,7 @@ pub(super) fn read(
     assemble(&raws.collect::<Result<Vec<_>, _>>()?, expected)
 }
 
-/// The shapes of the inputs of each record, as they stand there.
+/// The shapes of the inputs of each record, as written.
 pub(super) fn inputs(
     bytes: &[u8],
     limits: Limits,
@@ -109,7 +109,7 @@ fn lines(bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
         .filter(|(_, line)| !line.is_empty())
 }
 
-/// The first record's label, or the first element of one that is a list.
+/// The first record's label, or its first element if it is a list.
 fn first_label(bytes: &[u8], most: u64) -> Result<Option<Value>, Invalid> {
     let Some((number, first)) = lines(bytes).next() else {
         return Ok(None);
@@ -124,7 +124,7 @@ fn first_label(bytes: &[u8], most: u64) -> Result<Option<Value>, Invalid> {
 }
 
 impl Record<Value> {
-    /// Gives inputs that the file calls otherwise their names.
+    /// Renames inputs that the file names otherwise.
     fn rename(&mut self, names: &Names, signature: &Signature) {
         if names.is_empty() {
             return;
@@ -134,7 +134,7 @@ impl Record<Value> {
         self.inputs = named.collect();
     }
 
-    /// The shapes of all in it that may differ from record to record.
+    /// The shapes of everything in it that may differ between records.
     fn lengths(&self, of_label: RowShape<'_>, expected: SetRequirements<'_>) -> Vec<Vec<usize>> {
         let signature = expected.signature;
         let inputs = signature.inputs.iter().filter_map(|spec| {
@@ -178,7 +178,7 @@ impl<'a> Table<'a> {
             let name: String = name.chars().take(64).collect();
             return Err(format!("the model has no input `{name}`"));
         }
-        // Records with a label and without one are of different tables.
+        // Records with and without a label go into different tables.
         record
             .label
             .map_or(Ok(()), |label| self.labels.push(&label))
@@ -201,14 +201,14 @@ impl<'a> Table<'a> {
     }
 }
 
-/// One tensor as it grows.
+/// One tensor that grows by records.
 struct Column<'a> {
     name: &'a str,
     expected: RowShape<'a>,
     signature: &'a Signature,
-    /// Whether dimensions of 1 may be left out: labels.
+    /// Whether dimensions of 1 may be left out: for labels.
     without_ones: bool,
-    /// Whether any shape fits, alike in all records: labels of a metric that says itself what it takes.
+    /// Whether any shape fits that is the same for all records: for labels of a custom metric.
     any_shape: bool,
     row: Option<Vec<usize>>,
     records: usize,
@@ -256,7 +256,7 @@ impl<'a> Column<'a> {
         Ok(())
     }
 
-    /// A flat list stands for a row whose dimensions are all known.
+    /// A flat list stands for a row if all dimensions of the row are known.
     fn full_shape(&self, shape: Vec<usize>) -> Result<Vec<usize>, String> {
         let is_short = self.without_ones && labels::same_but_ones(&shape, self.expected);
         if self.any_shape || is_short || fit_row(&shape, self.expected, self.signature).is_some() {

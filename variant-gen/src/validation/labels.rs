@@ -1,4 +1,4 @@
-//! What the scored output should be, in the form the metric compares.
+//! The expected values of the scored output, in the form that the metric compares.
 
 use serde::{Deserialize, Serialize};
 use sextant_types::{
@@ -8,18 +8,18 @@ use sextant_types::{
 
 use super::{BOX, Invalid, RowShape, SetRequirements, fit_row, row_shape};
 
-/// The class of a token that is not scored, as PyTorch has it in labels.
+/// The class of a token that is not scored, as PyTorch writes it in labels.
 const PASSED_OVER: i128 = -100;
 
-/// The same among [`Expectation::Classes`].
+/// The same in [`Expectation::Classes`].
 pub const UNSCORED: u64 = u64::MAX;
 
 /// The labels of records.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Labels {
-    /// Labels in one record: 1, or one per position for outputs like `[records, positions, classes]`.
+    /// Labels of one record: 1, or one per position for outputs like `[records, positions, classes]`.
     pub per_record: usize,
-    /// What each should be.
+    /// The expected values.
     pub values: Expectation,
 }
 
@@ -27,14 +27,14 @@ pub struct Labels {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Expectation {
-    /// Indices along the output's last axis; [`UNSCORED`] for tokens that are passed over.
+    /// Indices along the output's last axis; [`UNSCORED`] for tokens that are not scored.
     Classes(Vec<u64>),
     /// The output itself.
     #[serde(with = "super::bundle::tensor")]
     Exact(Tensor),
     /// The output's values, or boxes.
     Real(Vec<f64>),
-    /// There are none: what the uploaded file answers is to take their place.
+    /// There are none: the answers of the uploaded file must replace them.
     Unknown,
 }
 
@@ -83,12 +83,12 @@ pub(super) fn fit(labels: &Tensor, expected: SetRequirements<'_>) -> Result<Labe
             context.check_shape(&[None, Some(BOX + 1)])?;
             context.real()
         }
-        // Its graph says what it takes.
+        // The metric's graph decides what it accepts.
         Metric::Custom => Ok(context.with(Expectation::Exact(labels.clone()))),
     }
 }
 
-/// Everything a refusal has to name.
+/// Everything that a refusal names.
 struct Context<'a> {
     labels: &'a Tensor,
     output: &'a TensorSpec,
@@ -98,7 +98,7 @@ struct Context<'a> {
 impl Context<'_> {
     fn check_shape(&self, row: RowShape<'_>) -> Result<(), Invalid> {
         let given = self.labels.shape().get(1..).unwrap_or_default();
-        // Where there is one label for each record, nobody writes its dimensions of 1.
+        // A file may leave out dimensions of 1 if there is one label for each record.
         if fit_row(given, row, self.expected.signature).is_some() || same_but_ones(given, row) {
             return Ok(());
         }
@@ -137,7 +137,7 @@ impl Context<'_> {
         Ok(self.with(Expectation::Classes(values)))
     }
 
-    /// Labels that are classes by name.
+    /// Labels that are names of classes.
     fn named(&self, names: impl Iterator<Item = String>) -> Result<Labels, Invalid> {
         let column = |(index, name): (usize, String)| {
             let column = self.expected.scored.column(&name);
@@ -152,7 +152,7 @@ impl Context<'_> {
     }
 
     fn known_classes(&self) -> String {
-        /// More are not worth reading.
+        /// A message with more is too long.
         const MOST: usize = 10;
         let classes = &self.expected.scored.classes;
         let named = classes.iter().take(MOST).map(|class| format!("`{class}`"));
@@ -188,7 +188,7 @@ impl Context<'_> {
         Ok(self.with(Expectation::Real(values)))
     }
 
-    /// 1 for each label that a record has, and 0.
+    /// 1 for each label that a record has, and 0 for the others.
     fn tags(&self) -> Result<Labels, Invalid> {
         let numbers = convert::numbers(self.labels).ok_or_else(|| self.wrong_type("0 and 1"))?;
         let values = numbers.map(Number::real).enumerate().map(|(index, value)| {
@@ -239,7 +239,7 @@ impl Context<'_> {
     }
 }
 
-/// Whether two shapes are the same but for dimensions of 1.
+/// Whether two shapes are equal without their dimensions of 1.
 pub(super) fn same_but_ones(given: &[usize], row: RowShape<'_>) -> bool {
     let given = given.iter().filter(|size| **size != 1).copied();
     let mut row = row.iter().filter(|size| **size != Some(1));
@@ -250,7 +250,7 @@ pub(super) fn same_but_ones(given: &[usize], row: RowShape<'_>) -> bool {
     each && row.all(Option::is_none)
 }
 
-/// The values of a tensor of integers; floats and booleans are no class numbers.
+/// The values of a tensor of integers; floats and booleans are not class numbers.
 fn integers(labels: &Tensor) -> Option<impl Iterator<Item = i128> + '_> {
     let integral = !convert::is_float(labels.data_type()) && labels.data_type() != DataType::Bool;
     let numbers = convert::numbers(labels).filter(|_| integral)?;
@@ -260,7 +260,7 @@ fn integers(labels: &Tensor) -> Option<impl Iterator<Item = i128> + '_> {
     }))
 }
 
-/// The type in which labels are read when the file does not say one.
+/// The type in which labels are read if the file has no types.
 pub(super) fn untyped(expected: SetRequirements<'_>) -> Result<(DataType, RowShape<'_>), Invalid> {
     let output = expected.output()?;
     let row = row_shape(output, expected.signature.batched);
@@ -291,7 +291,7 @@ pub(super) fn untyped(expected: SetRequirements<'_>) -> Result<(DataType, RowSha
 // === impl Expectation ===
 
 impl Expectation {
-    /// How many there are.
+    /// The number of labels.
     pub(super) fn len(&self) -> Option<usize> {
         match self {
             Self::Classes(classes) => Some(classes.len()),

@@ -1,5 +1,4 @@
-//! How long a line of text may be, which is found out before it is parsed: what is made of a line takes many times
-//! its bytes.
+//! Limits the length of a line before it is parsed: parsing takes many times the memory of the line.
 
 use std::{
     cell::Cell,
@@ -11,20 +10,20 @@ use sextant_types::{DataType, TensorSpec};
 
 use super::{Invalid, RowShape, SetRequirements, labels, row_shape};
 
-/// What any line may have, for names, brackets and labels.
+/// Bytes that every line may have, for names, brackets and labels.
 const COMMON_BYTES: u64 = 64 << 10;
 
-/// What a line may have beside where a record may be of any length.
+/// Further bytes of a line if a record may have any length.
 const OPEN_BYTES: u64 = 16 << 20;
 
-/// What an element may take as text, with what stands around it.
+/// Most bytes of an element as text, with its separators.
 const ELEMENT_BYTES: u64 = 64;
 
-/// A table's reader takes so many bytes at a time.
+/// Bytes that a table's reader takes at once.
 const AHEAD_BYTES: u64 = 64 << 10;
 
-/// The most bytes of a record that fits, as text. Where the model or its labels take any length, and for texts, that is a
-/// fixed number.
+/// Most bytes of a record that fits, as text. It is a fixed number for texts, and if the model or its labels take any
+/// length.
 pub(super) fn most_bytes(expected: SetRequirements<'_>) -> Result<u64, Invalid> {
     let (label_type, label) = labels::untyped(expected)?;
     let is_any = matches!(expected.metric, sextant_types::Metric::Custom);
@@ -43,7 +42,7 @@ pub(super) fn most_bytes(expected: SetRequirements<'_>) -> Result<u64, Invalid> 
     Ok(bytes.fold(COMMON_BYTES, u64::saturating_add))
 }
 
-/// Of elements as text, each with a name of `name` bytes at most; `None` where that has no end.
+/// Most bytes of elements as text, each with a name of at most `name` bytes; `None` if that is unlimited.
 fn of_elements((data_type, row): (DataType, RowShape<'_>), name: u64) -> Option<u64> {
     let mut sizes = row.iter().copied();
     let elements = sizes.try_fold(1_u64, |product, size| Some(product.saturating_mul(size?)))?;
@@ -58,19 +57,19 @@ pub(super) fn check(line: usize, bytes: &[u8], most: u64) -> Result<(), Invalid>
     }
 }
 
-/// A table whose bytes end with an error where a row is longer than it may be.
+/// A table whose bytes end with an error if a row is longer than allowed.
 pub(super) struct Rows<'a> {
     bytes: &'a [u8],
     at: u64,
     end: End,
 }
 
-/// Up to where a table may be read.
+/// The position up to which a table may be read.
 #[derive(Clone, Default)]
 pub(super) struct End(Rc<Cell<u64>>);
 
 impl<'a> Rows<'a> {
-    /// A table whose first row has `most` bytes.
+    /// A table whose first row may have `most` bytes.
     pub(super) fn of(bytes: &'a [u8], most: u64) -> (Self, End) {
         let end = End::default();
         end.allow(0, most);
@@ -84,7 +83,7 @@ impl<'a> Rows<'a> {
 }
 
 impl End {
-    /// The row that begins at `start` may have `most` bytes.
+    /// Allows the row that begins at `start` to have `most` bytes.
     pub(super) fn allow(&self, start: u64, most: u64) {
         let end = start.saturating_add(most).saturating_add(AHEAD_BYTES);
         self.0.set(end);

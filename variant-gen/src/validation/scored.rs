@@ -1,26 +1,26 @@
-//! Which output a metric looks at, and what its columns stand for.
+//! The output that a metric scores, and the meaning of its columns.
 
 use sextant_types::{DataType, Metric, Signature, TensorSpec, convert};
 
 use super::{DETECTION, row_shape};
 
-/// What is scored.
+/// The scored output.
 #[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 pub struct ScoringTarget {
     /// Position of the output.
     pub output: usize,
-    /// What each of its columns stands for, where the model says so: labels may then be names.
+    /// The class of each of its columns, if the model says so: labels may then be names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub classes: Vec<String>,
-    /// What the model itself calls them, where the application has other words: labels may be these, too.
+    /// The model's own names of the classes, if the application uses others: labels may use these, too.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub own: Vec<String>,
 }
 
 impl ScoringTarget {
-    /// The output that the metric is meant for. Top-k looks at scores: the first output of floats with a class
-    /// axis. `exact` looks at answers: the first output of integers, booleans or strings. Errors are of
-    /// numbers: the first output of floats. Where there is none the first output is taken.
+    /// The output that the metric is meant for. Top-k scores probabilities: the first output of floats with a class
+    /// axis. `exact` scores answers: the first output of integers, booleans or strings. Errors are about numbers: the
+    /// first output of floats. If there is none, it is the first output.
     pub fn by(metric: Metric, signature: &Signature) -> Self {
         let is_float = |spec: &TensorSpec| convert::is_float(spec.data_type);
         let has_classes =
@@ -63,7 +63,7 @@ impl ScoringTarget {
         at.map(|at| at as u64)
     }
 
-    /// Whether the classes are numbers: a label is then one of them, and not a position.
+    /// Whether the classes are numbers: a label is then a class, not a position.
     pub(super) fn are_numbers(&self) -> bool {
         let is_number = |class: &String| class.parse::<i64>().is_ok();
         !self.classes.is_empty() && self.classes.iter().all(is_number)

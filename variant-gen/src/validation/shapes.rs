@@ -1,4 +1,4 @@
-//! The shapes of records, by what a file itself says of them.
+//! The shapes of records, from the file itself.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -15,14 +15,14 @@ use sextant_types::Names;
 
 use super::{Invalid, LABELS, Limits, bundle, jsonl};
 
-/// The shape of a record of each input, by name; `None` for a dimension that differs from record to record.
+/// The shape of a record of each input, by name; `None` for a dimension that differs between records.
 pub type RecordShapes = BTreeMap<String, Vec<Option<u64>>>;
 
-/// The shape of a record of each input. Arrays of an `.npz` and records of JSONL tell theirs, the columns of CSV do not:
-/// it is then empty. Inputs whose records differ in rank are left out.
+/// The shape of a record of each input. Arrays of an `.npz` and records of JSONL show it; the columns of CSV do not, so
+/// the result is then empty. Inputs whose records differ in rank are left out.
 ///
 /// # Errors
-/// When the file cannot be read.
+/// If the file cannot be read.
 pub fn record_shapes(bytes: &Bytes, limits: Limits) -> Result<RecordShapes, Invalid> {
     let bundle = bundle::open(bytes)?;
     let whole = || (bytes.clone(), Names::new());
@@ -78,7 +78,7 @@ fn of_lines(file: &Bytes, limits: Limits) -> Result<RecordShapes, Invalid> {
     Ok(known.filter_map(|(name, it)| Some((name, it?))).collect())
 }
 
-/// The lengths along the first element of each level of a nested list, whose elements are read past.
+/// The lengths along the first element of each level of a nested list; the elements are skipped.
 #[derive(Default)]
 pub(super) struct Shape(Vec<usize>);
 
@@ -139,7 +139,7 @@ impl<'de> Visitor<'de> for Levels {
     }
 }
 
-/// What two shapes of one rank have in common.
+/// The common part of two shapes of one rank.
 fn common(one: &[Option<u64>], other: &[Option<u64>]) -> Option<Vec<Option<u64>>> {
     let both = one.iter().zip(other);
     let both = both.map(|(a, b)| a.filter(|_| a == b));

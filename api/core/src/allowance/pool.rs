@@ -1,7 +1,8 @@
-//! Tokens that were taken ahead from one bucket or quota: a state machine without a clock.
+//! Tokens that were taken in advance from one bucket or quota: a state machine without a clock.
 //!
-//! A block doubles while blocks follow each other fast and halves while they do not, so that a
-//! busy key asks the store some dozen times a second and a quiet one keeps little from others.
+//! A block doubles if it follows the last one fast, and halves if it follows it slowly. So a busy
+//! key asks the store some dozen times a second, and a quiet key withholds few tokens from the
+//! other front ends.
 
 use sextant_metadata::Rate;
 
@@ -17,36 +18,36 @@ const SLOW_MS: u64 = 500;
 /// Largest block, tokens.
 const LARGEST_BLOCK: f64 = 4096.0;
 
-/// Longest pause behind an empty bucket, ms.
+/// Longest pause after an empty bucket, ms.
 const LONGEST_PAUSE_MS: f64 = 60_000.0;
 
-/// Time between two questions to a store that is away, or has nothing left today, ms.
+/// Time between two requests to a store that is unreachable, or has nothing left today, ms.
 const ASK_AGAIN_MS: u64 = 500;
 
-/// What the tokens are of.
+/// The kind of the tokens.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Kind {
-    /// Of a token bucket.
+    /// Tokens of a bucket.
     Rate(Rate),
-    /// Of so many a day.
+    /// Tokens of a quota of so many a day.
     Quota(u64),
 }
 
-/// What became of the wish to spend a token.
+/// The outcome of an attempt to spend a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SpendOutcome {
-    /// It is spent.
+    /// A token is spent.
     Yes,
-    /// None is in hand; a block is on its way or can be asked for.
+    /// No token is left; a block is on its way or can be asked for.
     Wait,
-    /// There is none.
+    /// There is no token.
     No {
         /// When to try again.
         retry_after_ms: u64,
     },
 }
 
-/// Tokens in hand.
+/// The tokens that this front end holds.
 #[derive(Debug)]
 pub struct Pool {
     kind: Kind,
@@ -54,19 +55,20 @@ pub struct Pool {
     block: u32,
     /// When the last block was asked for.
     asked_ms: u64,
-    /// A block is on its way.
+    /// Whether a block is on its way.
     asking: bool,
-    /// Before that there is no point in asking.
+    /// Time before which the store has no tokens.
     not_before_ms: u64,
     /// The store failed to answer last time.
     is_away: bool,
-    /// What is admitted while the store is away, or slow.
+    /// The bucket for requests while the store is unreachable or slow.
     alone: Option<LocalBucket>,
-    /// Admitted while the store was away, and not yet counted: quotas only.
+    /// Requests that were admitted while the store was unreachable, and are not counted yet: quotas
+    /// only.
     debt: u32,
 }
 
-/// A bucket of this front end's own, for while the store is away.
+/// A bucket of this front end alone, for the time while the store is unreachable.
 #[derive(Debug, Clone, Copy)]
 struct LocalBucket {
     tokens: f64,
@@ -76,7 +78,7 @@ struct LocalBucket {
 // === impl Pool ===
 
 impl Pool {
-    /// Nothing is in hand yet.
+    /// A pool without tokens.
     pub fn new(kind: Kind) -> Self {
         Self {
             kind,
@@ -91,12 +93,12 @@ impl Pool {
         }
     }
 
-    /// What the tokens are of.
+    /// The kind of the tokens.
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// The most there can be at once.
+    /// Most tokens at once.
     pub fn limit(&self) -> u64 {
         match self.kind {
             Kind::Rate(rate) => rate.burst as u64,
@@ -104,7 +106,7 @@ impl Pool {
         }
     }
 
-    /// What can be spent without asking.
+    /// Tokens that can be spent without asking the store.
     pub fn in_hand(&self) -> u64 {
         let alone = self.alone.map_or(0.0, |alone| alone.tokens);
         u64::from(self.tokens).max(alone as u64)
@@ -134,7 +136,7 @@ impl Pool {
         }
     }
 
-    /// Takes a spent token back.
+    /// Returns a spent token to the pool.
     pub fn unspend(&mut self) {
         match &mut self.alone {
             Some(alone) => alone.tokens += 1.0,
@@ -142,8 +144,8 @@ impl Pool {
         }
     }
 
-    /// How many tokens to ask for now; then [`arrived`](Self::arrived) or
-    /// [`failed`](Self::failed) must follow. `waiting` requests have none.
+    /// The number of tokens to ask the store for now. Then [`arrived`](Self::arrived) or
+    /// [`failed`](Self::failed) must follow. `waiting` is the number of requests without a token.
     pub fn wants(&mut self, waiting: u32, now_ms: u64) -> Option<u32> {
         let enough = self.tokens > self.block / 2 && self.debt == 0;
         if self.asking || enough || now_ms < self.not_before_ms {
@@ -162,7 +164,7 @@ impl Pool {
         Some(block.saturating_add(self.debt))
     }
 
-    /// A block came that was asked for at `asked_at_ms`, possibly smaller than wished for.
+    /// A block has arrived that was asked for at `asked_at_ms`; it may be smaller than `wanted`.
     pub fn arrived(&mut self, wanted: u32, granted: u32, asked_at_ms: u64) {
         self.asking = false;
         self.is_away = false;
@@ -182,7 +184,7 @@ impl Pool {
         }
     }
 
-    /// The store did not answer. Returns whether that is news.
+    /// The store did not answer. Returns whether it had not failed the time before.
     pub fn failed(&mut self, now_ms: u64) -> bool {
         self.asking = false;
         self.not_before_ms = now_ms + ASK_AGAIN_MS;
@@ -191,14 +193,14 @@ impl Pool {
         is_news
     }
 
-    /// A block is on its way for longer than anyone waits.
+    /// A block takes longer to arrive than requests wait.
     pub fn go_on_alone(&mut self, now_ms: u64) {
         if self.asking && self.tokens == 0 {
             self.begin_alone(now_ms);
         }
     }
 
-    /// Gives up what is in hand of a rate; a quota's tokens cannot be put back.
+    /// Removes the tokens of a rate, to be given back; those of a quota cannot be given back.
     pub fn clear(&mut self) -> Option<(u32, Rate)> {
         match self.kind {
             Kind::Rate(rate) if self.tokens > 0 => Some((std::mem::take(&mut self.tokens), rate)),
@@ -208,14 +210,15 @@ impl Pool {
 
     fn begin_alone(&mut self, at_ms: u64) {
         let tokens = match self.kind {
-            // Time counts in milliseconds: what comes within one is there from the first.
+            // The clock counts in milliseconds: the tokens of a millisecond are there from its
+            // beginning.
             Kind::Rate(rate) => (rate.per_s / 1e3).min(rate.burst).max(1.0),
             Kind::Quota(_) => 1.0,
         };
         self.alone.get_or_insert(LocalBucket { tokens, at_ms });
     }
 
-    /// A quota's tokens are of one day.
+    /// Drops a quota's tokens at the end of their day.
     fn begin_day(&mut self, now_ms: u64) {
         let is_quota = matches!(self.kind, Kind::Quota(_));
         if is_quota && self.asked_ms / DAY_MS != now_ms / DAY_MS && self.asked_ms > 0 {
@@ -231,8 +234,8 @@ impl Pool {
         }
     }
 
-    /// Half of a burst, so that others find some; of a quota so little that its loss with a
-    /// process does not matter.
+    /// Half of a burst, so that other front ends find tokens; for a quota so few that losing them
+    /// with a process does not matter.
     fn largest_block(&self) -> u32 {
         let most = match self.kind {
             Kind::Rate(rate) => rate.burst / 2.0,

@@ -1,4 +1,4 @@
-//! Who sent a request.
+//! The caller: who sent a request.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::{ApiState, problem::Problem};
 /// Who sent a request, and what they may do.
 #[derive(Clone)]
 pub enum Caller {
-    /// Keys are not asked for.
+    /// No keys are asked for.
     Anyone,
     /// The administrator's key of the configuration.
     Administrator,
@@ -30,7 +30,7 @@ pub enum Caller {
 // === impl Caller ===
 
 impl Caller {
-    /// As it stands in the audit record.
+    /// The name in the audit record.
     pub fn name(&self) -> &str {
         match self {
             Self::Anyone => "anonymous",
@@ -58,13 +58,12 @@ impl Caller {
         }
     }
 
-    /// Whether what belongs to `application` is the caller's business.
+    /// Whether the caller may see what belongs to `application`.
     pub fn sees(&self, application: &ApplicationId) -> bool {
         self.application().is_none_or(|own| own == application)
     }
 
-    /// Counts one more request in a call that goes on, and takes a place for it: the guard has looked at the
-    /// first alone.
+    /// Counts one more request of a call that goes on, and takes a place for it: the guard has checked only the first.
     pub async fn charge(&self, state: &ApiState) -> Result<Option<OwnedSemaphorePermit>, Problem> {
         match self.known_key(state)? {
             Some(key) => charge(key, &mut HeaderMap::new()).await,
@@ -72,7 +71,7 @@ impl Caller {
         }
     }
 
-    /// Takes a place for the first request in such a call, which the guard has counted with the call.
+    /// Takes a place for the first request of such a call, which the guard has counted with the call.
     pub fn take_place(&self, state: &ApiState) -> Result<Option<OwnedSemaphorePermit>, Problem> {
         match self.known_key(state)? {
             Some(key) => take_place(key),
@@ -80,7 +79,7 @@ impl Caller {
         }
     }
 
-    /// The key that the caller came with, which must still be valid.
+    /// The key of the caller, which must still be valid.
     fn known_key(&self, state: &ApiState) -> Result<Option<&Key>, Problem> {
         let Self::Key(key) = self else {
             return Ok(None);
@@ -101,7 +100,7 @@ impl Caller {
     }
 }
 
-/// The refusal of what a bound key has no business with.
+/// The refusal of what a bound key may not see.
 pub fn not_its_own(own: &ApplicationId) -> Problem {
     let detail = format!("the key is bound to application `{own}`: this belongs to no such");
     Problem::new(Code::Forbidden, detail)
@@ -111,7 +110,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Caller {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
-        // Without the guard nobody is let in.
+        // A request that did not pass the guard has no caller, and is refused.
         let caller = parts.extensions.get::<Self>().cloned();
         caller.ok_or_else(|| Problem::new(Code::Unauthenticated, "nobody asked who you are"))
     }

@@ -1,4 +1,4 @@
-//! What a request counts against its key, and what its handler says of a change.
+//! Counts requests against their keys, and names what a handler has changed.
 
 use std::sync::Arc;
 
@@ -16,10 +16,10 @@ const LIMIT: HeaderName = HeaderName::from_static("ratelimit-limit");
 const REMAINING: HeaderName = HeaderName::from_static("ratelimit-remaining");
 const RESET: HeaderName = HeaderName::from_static("ratelimit-reset");
 
-/// Headers of the guard, which belong on refusals as well.
+/// Headers that the guard sets, also on refusals.
 pub const HEADERS: [HeaderName; 4] = [LIMIT, REMAINING, RESET, header::WWW_AUTHENTICATE];
 
-/// What an audited request was about, where no path says it: an extension of the response.
+/// The subject of an audited request, if its path does not name it: an extension of the response.
 #[derive(Clone)]
 pub struct Subject(pub String);
 
@@ -43,7 +43,7 @@ pub async fn charge(
     Ok(place)
 }
 
-/// A place among the requests of a key that are in flight.
+/// Takes a place among a key's requests in flight.
 pub(super) fn take_place(key: &Key) -> Result<Option<OwnedSemaphorePermit>, Problem> {
     let place = key.places.as_ref().map(|places| {
         let taken = Arc::clone(places).try_acquire_owned();

@@ -36,9 +36,9 @@ pub struct Key {
     pub scopes: Vec<KeyScope>,
     /// The one application it is good for.
     pub application: Option<ApplicationId>,
-    /// When it ends, ms since the Unix epoch.
+    /// When it expires, ms since the Unix epoch.
     pub expires_ms: Option<u64>,
-    /// How often it may ask; `None`: as often as it likes.
+    /// The limits of its requests; `None`: none.
     pub allowance: Option<Arc<Allowance>>,
     /// Places for its requests in flight.
     pub places: Option<Arc<Semaphore>>,
@@ -48,7 +48,7 @@ pub struct Key {
 // === impl Keyring ===
 
 impl Keyring {
-    /// No key is known yet.
+    /// A keyring without keys.
     pub fn new(rates: Arc<dyn RateStore>, max_concurrent: Option<usize>) -> Self {
         Self {
             keys: ArcSwap::default(),
@@ -76,11 +76,11 @@ impl Keyring {
         !ended && self.find(key.hash).is_some()
     }
 
-    /// Reads the keys where they have changed.
+    /// Reads the keys if they have changed.
     pub async fn refresh(&self, registry: &Registry) -> Result<(), sextant_registry::Error> {
         let _reading = self.reading.lock().await;
         let known = self.keys.load_full();
-        // Before the keys: what changes in between is read once more.
+        // Read before the keys: a change in between is then read once more.
         let revision = registry.keys_revision().await?;
         if known.revision == Some(revision) {
             return Ok(());
@@ -97,8 +97,8 @@ impl Keyring {
         Ok(())
     }
 
-    /// Puts back what was taken ahead for keys that nobody uses any more; for all when `all`.
-    /// Takes as long as one answer of the store, however many keys there are.
+    /// Gives back the tokens of keys that are idle, or of all keys if `all` is set. Takes as long
+    /// as one answer of the store, however many keys there are.
     pub async fn give_back(&self, all: bool) {
         let keys = self.keys.load_full();
         let keys = keys.by_hash.values().flatten();
@@ -106,7 +106,7 @@ impl Keyring {
         join_all(limited.map(|allowance| allowance.give_back(all))).await;
     }
 
-    /// A row as it is used; what a key that is known already has in hand goes on.
+    /// A row of the registry as a key. A key that is known already keeps its allowance.
     fn key(&self, known: &Keys, row: ApiKey) -> Option<Arc<Key>> {
         if row.revoked_ms.is_some() {
             return None;

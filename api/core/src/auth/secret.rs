@@ -8,16 +8,16 @@ use std::fmt;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-/// What keys begin with, so that scanners of published code can find them.
+/// The beginning of every key, so that scanners of published code can find keys.
 const PREFIX: &str = "sx_";
 
 /// Random bytes in a key.
 const RANDOM_BYTES: usize = 32;
 
-/// Least length of an administrator's key that somebody made up, bytes.
+/// Least length of an administrator's key, which a person chose, bytes.
 const LEAST_BYTES: usize = 20;
 
-/// A new key in the clear: shown once, to who created it.
+/// A new key in plain text: it is shown once, to the caller that created it.
 pub struct Secret(String);
 
 /// The SHA-256 of a secret.
@@ -41,14 +41,14 @@ pub struct WeakKey {
 // === impl Secret ===
 
 impl Secret {
-    /// A new one.
+    /// Generates a new key.
     pub fn generate() -> Result<Self, getrandom::Error> {
         let mut random = [0; RANDOM_BYTES];
         getrandom::fill(&mut random)?;
         Ok(Self(format!("{PREFIX}{}", hex::encode(random))))
     }
 
-    /// What is stored of it.
+    /// The hash, which is stored.
     pub fn hash(&self) -> Hash {
         Hash::of(&self.0)
     }
@@ -60,25 +60,25 @@ impl Secret {
 }
 
 impl Hash {
-    /// Of what a client sent.
+    /// The hash of what a client sent.
     pub fn of(secret: &str) -> Self {
         Self(Sha256::digest(secret).into())
     }
 
-    /// As the registry keeps it.
+    /// Parses the registry's form.
     pub fn parse(text: &str) -> Option<Self> {
         let mut bytes = [0; 32];
         hex::decode_to_slice(text, &mut bytes).ok()?;
         Some(Self(bytes))
     }
 
-    /// As the registry keeps it.
+    /// The registry's form.
     pub fn to_text(self) -> String {
         hex::encode(self.0)
     }
 
-    /// Where to look for it: its first bytes. They are no secret worth the name: who would learn
-    /// them from timings would have to find a preimage.
+    /// The first bytes of the hash, by which a key is looked up. Timings may reveal them, but they
+    /// are of no use: an attacker would have to find a preimage.
     pub fn bucket(self) -> [u8; 8] {
         let [a, b, c, d, e, f, g, h, ..] = self.0;
         [a, b, c, d, e, f, g, h]
@@ -99,7 +99,7 @@ impl AdminKey {
         }
     }
 
-    /// Whether a key that came along is this one.
+    /// Whether the key with the hash `presented` is this one.
     pub fn is(&self, presented: Hash) -> bool {
         self.0.is(presented)
     }

@@ -1,4 +1,4 @@
-//! What the front end counts.
+//! The families of the front end's metrics.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ pub struct Families {
     pub selections: Family<OutcomeLabels, Counter>,
     pub problems: Family<ProblemLabels, Counter>,
     pub duration: Histograms,
-    /// Of queries that waited for a load alone.
+    /// Only of queries that waited for a load.
     pub load: Histograms,
     pub queue: Histograms,
     pub compute: Histograms,
@@ -98,7 +98,7 @@ pub struct ApplicationLabels {
     pub application: String,
 }
 
-/// The label of an application; empty where none was found, which is not a label at all.
+/// The label of an application; empty, which stands for no label, if none was found.
 pub fn text(application: Option<&ApplicationId>) -> String {
     application.map(ToString::to_string).unwrap_or_default()
 }
@@ -106,7 +106,7 @@ pub fn text(application: Option<&ApplicationId>) -> String {
 // === impl Handles ===
 
 impl Handles {
-    /// The model whose variant it is.
+    /// The model of the variant.
     pub fn model_name(&self) -> &str {
         &self.labels.model
     }
@@ -122,7 +122,7 @@ impl Handles {
 // === impl Families ===
 
 impl Families {
-    /// Makes them known to the registry.
+    /// Registers the families.
     pub fn register(registry: &mut Registry) -> Self {
         let seconds: fn() -> Histogram = || Histogram::new(exponential_buckets(50e-6, 2.0, 18));
         let rows: fn() -> Histogram = || Histogram::new(exponential_buckets(1.0, 2.0, 9));

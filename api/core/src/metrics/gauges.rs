@@ -1,7 +1,7 @@
-//! What is looked up in the stores at each scrape.
+//! Gauges that are read from the stores at each scrape.
 //!
-//! A store that is away costs its own figures and not the others, which tell what that does to the service: its figures
-//! stay as they were at the last look, and `store_up` says that they do.
+//! If a store is unreachable, its own gauges keep their last values, and `store_up` reports it. The other metrics go
+//! on, and show what the failure does to the service.
 
 use std::{future::Future, time::Duration};
 
@@ -18,13 +18,13 @@ use tokio::time::timeout;
 
 use crate::problem::Problem;
 
-/// A store that takes longer for its figures counts as away: whoever scrapes does not wait long either.
+/// A store that takes longer counts as unreachable: scrapers do not wait long either.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Unfinished jobs are counted up to this many in each state.
+/// Most unfinished jobs that are counted in each state.
 const MOST_JOBS: u32 = 1000;
 
-/// Set from the stores at each scrape.
+/// Gauges that are set from the stores at each scrape.
 pub struct Gauges {
     instances: Family<StateLabels, Gauge>,
     jobs: Family<JobLabels, Gauge>,
@@ -34,7 +34,7 @@ pub struct Gauges {
     room: Family<RoomLabels, Gauge>,
 }
 
-/// The stores that are looked at.
+/// The stores that are read.
 #[derive(Clone, Copy)]
 pub struct Stores<'a> {
     pub metadata: &'a dyn MetadataStore,
@@ -63,7 +63,7 @@ struct JobLabels {
     state: &'static str,
 }
 
-/// A count as a gauge takes it.
+/// A count as the value of a gauge.
 pub fn gauge(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
@@ -71,7 +71,7 @@ pub fn gauge(count: usize) -> i64 {
 // === impl Gauges ===
 
 impl Gauges {
-    /// Makes them known to the registry.
+    /// Registers the gauges.
     pub fn register(registry: &mut Registry) -> Self {
         let gauges = Self {
             instances: Family::default(),
@@ -115,7 +115,7 @@ impl Gauges {
         );
     }
 
-    /// Says of a store whether it answers.
+    /// Reads a store, and sets whether it answers.
     async fn ask(&self, store: &'static str, look: impl Future<Output = Result<(), Problem>>) {
         let is_up = matches!(timeout(PATIENCE, look).await, Ok(Ok(())));
         let gauge = self.stores.get_or_create(&StoreLabels { store });
@@ -137,7 +137,7 @@ impl Gauges {
         Ok(())
     }
 
-    /// Asks for what no store has: any answer will do.
+    /// Asks for an object that does not exist: any answer shows that the store is up.
     async fn look_at_objects(&self, objects: &dyn ObjectStore) -> Result<(), Problem> {
         objects.stat_blob(&Digest::from_bytes([0; 32])).await?;
         if let Some(room) = objects.room() {

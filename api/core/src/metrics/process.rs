@@ -1,6 +1,6 @@
-//! What the operating system says of this process, under the names that Prometheus' own libraries use.
+//! What the operating system reports on this process, under the names that Prometheus' own libraries use.
 //!
-//! Read anew at each scrape from `/proc`; where there is none, there are no such metrics.
+//! It is read from `/proc` at each scrape; without `/proc` there are no such metrics.
 
 use std::{fmt, fs, path::Path};
 
@@ -11,10 +11,10 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 
-/// Ticks of `/proc` in a second: what Linux tells user space on every architecture that the service runs on.
+/// Ticks of `/proc` in a second: Linux reports this rate to user space on every architecture that the service runs on.
 const TICKS_PER_S: f64 = 100.0;
 
-/// Looks at this process.
+/// Collects the metrics of this process.
 #[derive(Debug)]
 struct Process;
 
@@ -25,21 +25,21 @@ pub fn registry() -> Registry {
     registry
 }
 
-/// What `/proc/self/stat` says behind the name in brackets.
+/// The fields of `/proc/self/stat` after the name in brackets.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Stat {
     cpu_s: f64,
     threads: f64,
-    /// Since the machine was started.
+    /// Start of the process, seconds after the start of the machine.
     started_s: f64,
 }
 
 impl Stat {
     fn parse(text: &str) -> Option<Self> {
-        // The name may hold anything, brackets and spaces as well.
+        // The name may contain anything, also brackets and spaces.
         let (_, rest) = text.rsplit_once(") ")?;
         let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
-        // Numbered from 3, the state, as in proc(5).
+        // Numbered as in proc(5): the state is 3.
         let field = |number: usize| fields.get(number - 3)?.parse::<f64>().ok();
         Some(Self {
             cpu_s: (field(14)? + field(15)?) / TICKS_PER_S,
@@ -49,13 +49,13 @@ impl Stat {
     }
 }
 
-/// The number behind a name in a text of lines such as `VmRSS:  123 kB`.
+/// The number after a name in a text with lines such as `VmRSS:  123 kB`.
 fn number(text: &str, name: &str) -> Option<f64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     line.split_ascii_whitespace().next()?.parse().ok()
 }
 
-/// How many files may be open.
+/// Most files that the process may open.
 fn most_files(limits: &str) -> Option<f64> {
     number(limits, "Max open files")
 }

@@ -1,8 +1,8 @@
-//! What became of the queries of each application over the last minute: the one rolling window of this front end,
-//! which counts what the metrics count since the start.
+//! Outcomes of the queries of each application over the last minute. This is the front end's one rolling window;
+//! metrics count the same since the start.
 //!
-//! Times are kept by the total, in steps of a twelfth of it, each with the sums of its stages: so the stages of a
-//! percentile are those of the queries around it, and add up to it.
+//! Times are grouped by the total, in steps of a twelfth of it, each with the sums of its stages. So the stages of a
+//! percentile are those of the queries around it, and add up to the percentile.
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -14,9 +14,9 @@ use parking_lot::{Mutex, RwLock};
 use sextant_rpc::Answer;
 use sextant_types::{ApplicationId, Code, ErrorKind};
 
-/// The window moves in steps of so many seconds.
+/// Step of the window, seconds.
 const STEP_S: u64 = 5;
-/// Steps in it, the one that has begun included.
+/// Steps in the window, with the present one.
 const STEPS: u64 = 12;
 /// Steps in which a total doubles.
 const PER_DOUBLING: f64 = 8.0;
@@ -31,7 +31,7 @@ pub struct RecentMinutes {
 #[derive(Default)]
 pub struct RecentMinute(Mutex<VecDeque<Step>>);
 
-/// What is counted.
+/// Counts of the window.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Counts {
     /// Queries answered.
@@ -44,7 +44,7 @@ pub struct Counts {
     times: BTreeMap<u16, Times>,
 }
 
-/// Where the time of queries went, all together.
+/// Sums of the stages of several queries.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 struct Times {
     queries: u64,
@@ -54,7 +54,7 @@ struct Times {
     total_us: f64,
 }
 
-/// Where the time of a query went, milliseconds. What is left of the total is the way back and writing.
+/// The stages of a query, milliseconds. The rest of the total is the way back and writing.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Split {
     /// Waiting while the variant was loaded.
@@ -63,7 +63,7 @@ pub struct Split {
     pub queue_ms: f64,
     /// Running.
     pub run_ms: f64,
-    /// All of it.
+    /// The total.
     pub total_ms: f64,
 }
 
@@ -75,7 +75,7 @@ struct Step {
 // === impl RecentMinutes ===
 
 impl RecentMinutes {
-    /// Nothing was asked yet.
+    /// Windows without queries.
     pub fn new() -> Self {
         Self {
             begun: Instant::now(),
@@ -83,7 +83,7 @@ impl RecentMinutes {
         }
     }
 
-    /// The window of an application, which has one from its first query on.
+    /// The window of an application, which is made at its first query.
     pub fn of(&self, application: &ApplicationId) -> Arc<RecentMinute> {
         if let Some(recent) = self.by_application.read().get(application) {
             return Arc::clone(recent);
@@ -92,7 +92,7 @@ impl RecentMinutes {
         Arc::clone(known.entry(application.clone()).or_default())
     }
 
-    /// What became of its queries, and over how many seconds.
+    /// The counts of its queries, and the seconds that they cover.
     pub fn look(&self, application: &ApplicationId) -> (Counts, f64) {
         let now = self.begun.elapsed();
         let recent = self.by_application.read().get(application).cloned();
@@ -128,7 +128,7 @@ fn first(now: Duration) -> u64 {
     (step(now) + 1).saturating_sub(STEPS)
 }
 
-/// How much of the time until `now` is in the window, seconds.
+/// Seconds of the time until `now` that the window covers.
 fn covered_s(now: Duration) -> f64 {
     let left_out = Duration::from_secs(first(now) * STEP_S);
     now.saturating_sub(left_out).as_secs_f64().max(1.0)
@@ -163,8 +163,8 @@ impl RecentMinute {
 // === impl Counts ===
 
 impl Counts {
-    /// Queries that the service owed an answer: those that could not be read, or that were not allowed, are their
-    /// askers' matter.
+    /// Queries that the service owed an answer. Queries that could not be read, or were not allowed, are left out,
+    /// because the client caused that.
     pub fn owed(&self) -> u64 {
         let refused = self.refused.iter();
         let refused = refused.filter(|(code, _)| is_owed(**code));
@@ -176,7 +176,7 @@ impl Counts {
         self.answered + self.refused.values().sum::<u64>()
     }
 
-    /// Where the time of the queries around a percentile went; `None` before any was answered.
+    /// The stages of the queries around a percentile; `None` before the first answer.
     pub fn split(&self, percentile: f64) -> Option<Split> {
         let rank = (self.answered as f64 * percentile / 100.0).ceil().max(1.0);
         let mut passed = 0;
@@ -191,7 +191,7 @@ impl Counts {
         self.answered += 1;
         self.in_time += u64::from(answer.targets_met);
         let total_us = elapsed.as_secs_f64() * 1e6;
-        // From a microsecond on.
+        // Totals below a microsecond count as a microsecond.
         let at = (total_us.max(1.0).log2() * PER_DOUBLING) as u16;
         let times = self.times.entry(at).or_default();
         let load_us = answer.timings.load_us;

@@ -1,4 +1,4 @@
-//! The steps of pipelines: as many series as steps are registered, whoever asks.
+//! Metrics of the steps of pipelines: as many series as steps are registered, whatever clients ask.
 
 use std::{
     fmt,
@@ -14,7 +14,7 @@ use prometheus_client::{
 };
 use sextant_pipeline::{LoadedPipeline, Pipelines, StepCounts};
 
-/// Looks at the pipelines of a front end at each scrape.
+/// Collects the steps of a front end's pipelines at each scrape.
 pub struct Steps(Weak<Pipelines>);
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -30,7 +30,7 @@ struct StepOutcome {
     outcome: &'static str,
 }
 
-/// A sum of times, and how it is called.
+/// A sum of times, with its name and help.
 type Time = (&'static str, &'static str, fn(&StepCounts<'_>) -> Duration);
 
 const TIMES: [Time; 2] = [
@@ -49,7 +49,7 @@ const TIMES: [Time; 2] = [
 // === impl Steps ===
 
 impl Steps {
-    /// Of these pipelines.
+    /// The collector of these pipelines.
     pub fn of(pipelines: &Arc<Pipelines>) -> Self {
         Self(Arc::downgrade(pipelines))
     }

@@ -1,4 +1,4 @@
-//! What a variant's answers come to, for clients that ask for statistics by name.
+//! Sums over a variant's answers, for clients that ask for statistics by name.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
@@ -11,7 +11,7 @@ use sextant_types::time::unix_ms;
 /// Parts of a batch are counted in millionths.
 const PARTS: f64 = 1e6;
 
-/// Rows of the largest batch that has counts of its own.
+/// Rows of the largest batch that is counted by its size.
 const MOST_ROWS: usize = 64;
 
 /// Sums over the answers of a variant.
@@ -24,7 +24,7 @@ pub struct Tally {
     queue_ns: AtomicU64,
     compute_ns: AtomicU64,
     last_ms: AtomicU64,
-    /// By the rows of the batch, from 1 on; larger ones count as the largest.
+    /// Batches by their rows, from 1 on; a larger batch counts as the largest size.
     sizes: [Runs; MOST_ROWS],
 }
 
@@ -35,20 +35,20 @@ struct Runs {
     compute_ns: AtomicU64,
 }
 
-/// The same at one moment, of one variant or of several together.
+/// The sums at one moment, of one variant or of several together.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Totals {
-    /// Answers.
+    /// Number of answers.
     pub queries: u64,
-    /// Their rows.
+    /// Number of rows.
     pub rows: u64,
-    /// Batches, of which each query has the share of its rows.
+    /// Number of batches; each query counts its share of the batch's rows.
     pub batches: f64,
-    /// From arrival to answer.
+    /// Time from arrival to answer.
     pub total_ns: u64,
-    /// Waiting for a batch and a device.
+    /// Time waiting for a batch and a device.
     pub queue_ns: u64,
-    /// Running.
+    /// Time running.
     pub compute_ns: u64,
     /// When the last one was answered, ms since the Unix epoch.
     pub last_ms: u64,
@@ -57,9 +57,9 @@ pub struct Totals {
 /// Batches of one size at one moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct SizeTotals {
-    /// How many, of which each query has the share of its rows.
+    /// Number of batches; each query counts its share of the batch's rows.
     pub batches: f64,
-    /// How long they ran in all.
+    /// Time that they ran in all.
     pub compute_ns: u64,
 }
 
@@ -79,12 +79,12 @@ impl Default for Tally {
 }
 
 impl Tally {
-    /// Counts an answer that took so long.
+    /// Counts an answer that took `elapsed`.
     pub fn count(&self, answer: &Answer, elapsed: Duration) {
         let timings = &answer.timings;
         let ns = |microseconds: f64| (microseconds * 1e3) as u64;
         let (rows, batch_rows) = (answer.rows.max(1), timings.batch_rows.max(1));
-        // More than one where the query was split.
+        // More than one if the query was split.
         let part = f64::from(rows) / f64::from(batch_rows);
         let size = (batch_rows as usize).min(MOST_ROWS);
         let runs = &self.sizes[size - 1];
@@ -104,7 +104,7 @@ impl Tally {
         self.last_ms.fetch_max(unix_ms(), Ordering::Relaxed);
     }
 
-    /// Batches by their rows, of sizes that have run.
+    /// Batches by their rows, for each size that has run.
     pub fn sizes(&self) -> impl Iterator<Item = (usize, SizeTotals)> {
         let read = |sum: &AtomicU64| sum.load(Ordering::Relaxed);
         let sizes = self.sizes.iter().map(move |runs| SizeTotals {
@@ -114,7 +114,7 @@ impl Tally {
         (1..).zip(sizes).filter(|(_, of)| of.batches > 0.0)
     }
 
-    /// What it has come to.
+    /// The sums so far.
     pub fn totals(&self) -> Totals {
         let read = |sum: &AtomicU64| sum.load(Ordering::Relaxed);
         Totals {
@@ -130,15 +130,15 @@ impl Tally {
 }
 
 impl SizeTotals {
-    /// How many have run at least in part: of a batch whose queries are not all answered yet, only shares are
-    /// counted.
+    /// Number of batches of which at least a part is counted: of a batch whose queries are not all answered yet, only
+    /// some shares are counted.
     pub fn begun(&self) -> u64 {
         self.batches.ceil() as u64
     }
 }
 
 impl Totals {
-    /// Both together.
+    /// The sum of both.
     pub fn plus(self, other: Self) -> Self {
         Self {
             queries: self.queries + other.queries,

@@ -1,4 +1,4 @@
-//! Pipelines as a front end keeps them: read from the registry, checked against what can be asked now.
+//! Loads the pipelines of a front end: reads them from the registry, and checks them against what can be asked now.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -22,10 +22,10 @@ use crate::{ApiState, problem::Problem, targets::TargetsBody};
 /// Digits of a mark.
 const DIGITS: usize = 16;
 
-/// Pipelines that are read, by their names.
+/// The loaded pipelines, by name.
 type Read = HashMap<ApplicationId, Arc<LoadedPipeline>>;
 
-/// The graph of a definition over what can be asked now.
+/// The graph of a definition, checked against what can be asked now.
 pub fn graph(
     state: &ApiState,
     definition: Definition,
@@ -59,7 +59,7 @@ fn graph_over(
     Ok(graph)
 }
 
-/// Room for what is made of the files of a pipeline while they are read.
+/// Reserves room for what is made of the files of a pipeline while they are read.
 fn hold(state: &ApiState, bytes: u64) -> Result<Part, Invalid> {
     let held = StepMemory::new(state.room()).take(bytes);
     held.map_err(|error| Invalid {
@@ -94,7 +94,7 @@ fn target(state: &ApiState, read: &Read, route: &Route) -> Result<Target, QueryE
     })
 }
 
-/// Reads all pipelines again. Those that are as they were stay, with what they have learnt.
+/// Reads all pipelines again. An unchanged pipeline stays, with its measurements and scales.
 pub async fn refresh(state: &ApiState) -> Result<(), sextant_registry::Error> {
     let pipelines = state.registry().pipelines().await?;
     let mut loaded = Read::with_capacity(pipelines.len());
@@ -115,8 +115,8 @@ pub async fn refresh(state: &ApiState) -> Result<(), sextant_registry::Error> {
     Ok(())
 }
 
-/// Pipelines, each behind those that its steps ask. Those that ask themselves by way of others come last, and have nobody
-/// to ask then: two front ends may have taken halves of a circle at once.
+/// Pipelines in an order in which each comes after those that its steps ask. Pipelines in a circle come last, and then
+/// find no pipeline to ask. A circle arises if two front ends accept its halves at once.
 fn innermost_first(pipelines: &[Pipeline]) -> Vec<&Pipeline> {
     let definitions: Vec<(&ApplicationId, Definition)> = pipelines
         .iter()
@@ -133,7 +133,7 @@ fn definition(pipeline: &Pipeline) -> Result<Definition, serde_json::Error> {
     Definition::deserialize(&pipeline.definition)
 }
 
-/// Whether a definition can stand beside the pipelines that are registered.
+/// Checks that a definition makes no circle with the registered pipelines.
 pub async fn check_nesting(state: &ApiState, definition: &Definition) -> Result<(), Problem> {
     let name = definition
         .application()
@@ -141,7 +141,7 @@ pub async fn check_nesting(state: &ApiState, definition: &Definition) -> Result<
     let pipelines = state.registry().pipelines().await?;
     let is_new = pipelines.iter().all(|it| it.application != name);
     if is_new && state.registry().application(&name).await.is_ok() {
-        // It is another application's name, which is what the registration says.
+        // The name belongs to another application, which the registration reports.
         return Ok(());
     }
     let others = pipelines.iter().filter(|it| it.application != name);
@@ -155,7 +155,7 @@ pub async fn check_nesting(state: &ApiState, definition: &Definition) -> Result<
         .map_err(|invalid| refused(&invalid))
 }
 
-/// What tells a version from another one of the same name and number.
+/// Distinguishes a version from another one with the same name and number.
 fn mark(pipeline: &Pipeline) -> String {
     let files = pipeline.files.iter();
     let files: BTreeMap<&str, String> = files.map(|(path, it)| (&**path, it.to_string())).collect();
@@ -165,7 +165,7 @@ fn mark(pipeline: &Pipeline) -> String {
     digits
 }
 
-/// Whether a pipeline was read in the version that the registry has.
+/// Whether a loaded pipeline is the registry's present version.
 pub fn is_of(known: &LoadedPipeline, pipeline: &Pipeline) -> bool {
     known.version == pipeline.version && known.mark == mark(pipeline)
 }
@@ -182,7 +182,8 @@ fn is_current(
             .is_ok_and(|graph| graph.is_current(&targets) && fits(state, graph).is_ok())
 }
 
-/// Whether it takes and gives what the application does that it is a variant of, as that is now.
+/// Checks that the pipeline has the inputs and outputs of the application that it is a variant of, in the application's
+/// present state.
 fn fits(state: &ApiState, graph: &Graph) -> Result<(), String> {
     let whole = graph.definition.whole();
     match whole.map_err(|invalid| invalid.to_string())? {

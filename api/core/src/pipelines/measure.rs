@@ -1,8 +1,8 @@
-//! Measuring pipelines as a whole: a job for each version and for each set of models that its steps follow.
+//! Measures pipelines as a whole: one job for each version and for each set of models that its steps follow.
 //!
-//! Every front end looks which pipelines were not measured as they are now, and makes a job whose name follows from the
-//! pipeline, its version and what it follows; so all make the same one. Whoever claims it asks each record of the
-//! validation set, one by one, as clients ask, and keeps what was scored.
+//! Every front end looks for pipelines that were not measured in their present state, and makes a job whose name
+//! follows from the pipeline, its version and the followed models. So all front ends make the same job. The front end
+//! that claims the job asks each record of the validation set as a query, one by one, and keeps the scores.
 
 use std::{
     collections::{BTreeMap, HashMap, hash_map::RandomState},
@@ -28,39 +28,39 @@ use tokio::time::{sleep, timeout};
 use super::whole::{self, SET};
 use crate::{ApiState, problem::Problem};
 
-/// How often is looked when nothing changes.
+/// How often the front end looks if nothing changes.
 const EVERY: Duration = Duration::from_secs(2);
 
-/// How long the runner of a job is believed in without a sign of life, and how often it gives one.
+/// How long the lease of a job lasts without a renewal, and how often its holder renews it.
 const LEASE_MS: u64 = 10_000;
 const SIGN_EVERY: Duration = Duration::from_millis(500);
 
-/// How long one record is asked again for a reason that may pass, and the pause between.
+/// How long one record is asked again after an error that may pass, and the pause between two attempts.
 const PATIENCE: Duration = Duration::from_secs(120);
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Digits of a job's name.
 const DIGITS: usize = 24;
 
-/// What a job measures.
+/// The specification of a job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Spec {
     pipeline: ApplicationId,
     version: u32,
-    /// The pipeline as it is now, and what its steps follow.
+    /// The present state of the pipeline and of what its steps follow.
     followed: String,
 }
 
-/// Why a job was not done.
+/// Why a job was not completed.
 enum Stop {
-    /// It is somebody else's by now, or was cancelled.
+    /// Another front end has the job, or the job was cancelled.
     NotOurs,
-    /// The pipeline, or a model that it follows, has changed since.
+    /// The pipeline, or a model that it follows, has changed meanwhile.
     Changed,
     Failed(Code, String),
 }
 
-/// Measures what is to be measured for as long as the service runs.
+/// Measures pipelines that need it, for as long as the service runs.
 pub async fn keep(state: &ApiState) -> Infallible {
     let mut changed = state.registry().jobs_changed();
     let owner = owner();
@@ -100,7 +100,7 @@ fn spec(state: &ApiState, name: &ApplicationId, loaded: &LoadedPipeline) -> Opti
     })
 }
 
-/// The name of the job that measures a pipeline as it is now.
+/// The name of the job that measures a pipeline in its present state.
 pub(crate) fn job_of(
     state: &ApiState,
     name: &ApplicationId,
@@ -116,7 +116,7 @@ fn named(spec: &Spec) -> Option<JobId> {
     JobId::new(format!("measure-{digits}")).ok()
 }
 
-/// Asks for a pipeline to be measured where that is to be done.
+/// Makes the job that measures a pipeline, if it needs one.
 pub async fn begin(state: &ApiState, name: &ApplicationId) -> Result<(), Problem> {
     match state.pipelines().get(name) {
         Some(loaded) if matches!(&*loaded.whole(), Whole::Pending(_)) => {
@@ -126,7 +126,7 @@ pub async fn begin(state: &ApiState, name: &ApplicationId) -> Result<(), Problem
     }
 }
 
-/// Makes the job that measures a pipeline as it is now. Where one has done so before, its result counts.
+/// Makes the job that measures a pipeline in its present state. If such a job has finished before, its result counts.
 async fn ask_for(
     state: &ApiState,
     name: &ApplicationId,
@@ -156,7 +156,7 @@ async fn ask_for(
         ..NewJob::new(JobKind::Measure, name.clone(), document)
     };
     match registry.create_job(&job, unix_ms()).await {
-        // Deleted meanwhile.
+        // The pipeline was deleted meanwhile.
         Ok(_) | Err(Error::NotFound { .. }) => Ok(()),
         Err(error) => Err(error.into()),
     }
@@ -192,7 +192,7 @@ async fn run(state: &ApiState, job: &Job, owner: &str) -> Result<(), Error> {
             }
         }
         Err(Stop::NotOurs) => Ok(()),
-        // Should all be as it was once more, it is measured then.
+        // The job is forgotten, so that the pipeline can be measured if this state comes back.
         Err(Stop::Changed) => {
             let failure = Failure {
                 code: Code::Unavailable,
@@ -223,7 +223,7 @@ async fn measured(
         serde_json::from_value(job.spec.clone()).map_err(|error| failed(Code::Internal, &error))?;
     let pipeline = state.registry().pipeline(&spec.pipeline).await;
     let pipeline = pipeline.map_err(|error| failed(error.code(), &error))?;
-    // Another front end may have made the job, for a change that this one has not read yet.
+    // Another front end may have made the job for a change that this one has not read yet.
     let read = state.refresh().await;
     read.map_err(|error| failed(error.code(), &error))?;
     let loaded = state.pipelines().get(&spec.pipeline).ok_or(Stop::Changed)?;
@@ -263,30 +263,31 @@ async fn measured(
     Ok((spec, figures))
 }
 
-/// Asks records, one by one.
+/// Asks the records one by one.
 struct JobExaminee<'a> {
     state: &'a ApiState,
     job: &'a Job,
     owner: &'a str,
     route: Route,
     tally: Tally,
-    /// When the job's holder gave a sign of life.
+    /// When the holder renewed the job's lease.
     signed: Option<Instant>,
-    /// The job is not ours any more.
+    /// The job belongs to another front end now.
     is_lost: bool,
 }
 
-/// What the records came to.
+/// The figures of the records.
 #[derive(Default)]
 struct Tally {
-    /// Times of records for which nothing was loaded, ms; of the others where there are no such.
+    /// Times of records for which nothing was loaded, ms. `loaded_ms` has the others; they count only if there are no
+    /// such records.
     times_ms: Vec<f64>,
     loaded_ms: Vec<f64>,
     records: u64,
     listed_usd: f64,
     charged_usd: f64,
     steps: BTreeMap<String, StepShare>,
-    /// What a thousand rows of a variant list, US dollars.
+    /// List price of a thousand rows of each variant, US dollars.
     prices: HashMap<VariantId, f64>,
 }
 
@@ -305,7 +306,7 @@ impl<'a> JobExaminee<'a> {
         }
     }
 
-    /// Renews the lease and tells how far the job has come.
+    /// Renews the lease and records the job's progress.
     async fn sign(&mut self, done: usize, all: usize) -> Result<(), String> {
         if self.signed.is_some_and(|at| at.elapsed() < SIGN_EVERY) {
             return Ok(());
@@ -430,7 +431,7 @@ impl Tally {
         }
     }
 
-    /// What a step lists for its rows, US dollars.
+    /// List price of a step's rows, US dollars.
     fn listed(&self, step: &StepRecord) -> f64 {
         let price = step.variant.as_ref().and_then(|it| self.prices.get(it));
         price.copied().unwrap_or_default() / 1000.0 * f64::from(step.rows)

@@ -1,4 +1,4 @@
-//! What steps make counts in the room of all requests.
+//! Counts the memory of steps in the room of all requests.
 
 use sextant_pipeline::{Memory, Part};
 use sextant_rpc::QueryError;
@@ -9,7 +9,7 @@ use crate::{problem::Problem, room::Room};
 pub struct StepMemory(Room);
 
 impl StepMemory {
-    /// Of the same room.
+    /// The memory of steps in `room`.
     pub fn new(room: &Room) -> Self {
         Self(room.clone())
     }

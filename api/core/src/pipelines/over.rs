@@ -1,4 +1,4 @@
-//! The dispatcher that knows pipelines, over the one that a front end was given.
+//! Adds pipelines to a front end's dispatcher.
 
 use std::sync::Arc;
 
@@ -8,7 +8,8 @@ use sextant_rpc::DispatcherClient;
 use super::memory::StepMemory;
 use crate::{ApiParts, metrics::Steps, room::Room};
 
-/// Puts it over `beneath`, in the place of the front end's dispatcher; its steps are counted, and so is what they make.
+/// Replaces the front end's dispatcher by one that knows pipelines and asks `beneath`. Its steps are counted, and so is
+/// the memory of what they make.
 pub fn over(beneath: DispatcherClient, room: &Room, parts: &mut ApiParts) -> Arc<Pipelines> {
     let memory = Arc::new(StepMemory::new(room));
     let pipelines = Pipelines::with_python(beneath, memory, Arc::clone(&parts.python));

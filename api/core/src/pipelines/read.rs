@@ -1,4 +1,4 @@
-//! Definitions and the files that they name, as they come.
+//! Reads definitions and the files that they name.
 
 use axum::http::{HeaderMap, header};
 use bytes::Bytes;
@@ -13,7 +13,7 @@ use crate::{ApiState, auth::Caller, json, problem::Problem};
 /// Most bytes of a file that a step needs.
 const MOST_FILE_BYTES: u64 = 64 << 20;
 
-/// A document in JSON, or in YAML where the request says so.
+/// A document in JSON, or in YAML if the request says so.
 pub fn document(headers: &HeaderMap, bytes: &[u8]) -> Result<Value, Problem> {
     let kind = headers
         .get(header::CONTENT_TYPE)
@@ -59,12 +59,12 @@ pub fn merge(document: &mut Value, change: Value) {
     }
 }
 
-/// The files of the artefact store that a definition may name: all of them, unless the caller's key is bound to an
-/// application. Artefacts belong to no application, so such a key names those alone that its pipeline has already, and
-/// reads them as the pipeline keeps them.
+/// The files of the artefact store that a definition may name: all files, unless the caller's key is bound to an
+/// application. Artefacts belong to no application, so a bound key may name only the files that its pipeline has
+/// already, and reads them as the pipeline keeps them.
 #[derive(Clone, Copy)]
 pub struct Files<'a> {
-    /// Whose definition it is.
+    /// The caller that sends the definition.
     pub caller: &'a Caller,
     /// The pipeline that it changes.
     pub known: Option<&'a Pipeline>,
@@ -108,7 +108,7 @@ impl Files<'_> {
     }
 }
 
-/// A file as it is now in the artefact store.
+/// The present content of a file in the artefact store.
 async fn file(state: &ApiState, path: &ObjectPath) -> Result<Bytes, Problem> {
     let invalid = |why: String| Problem::new(Code::InvalidPipeline, format!("file `{path}` {why}"));
     let found = state.objects().stat(path).await?;

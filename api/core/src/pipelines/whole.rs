@@ -1,4 +1,4 @@
-//! A pipeline as a whole: what it is measured on, the application that it is a variant of, and what was measured.
+//! A pipeline as a whole: its validation set, the application that it is a variant of, and its measurements.
 
 use std::collections::BTreeMap;
 
@@ -14,10 +14,10 @@ use utoipa::ToSchema;
 use super::{load, read, refused};
 use crate::{ApiState, auth::Caller, problem::Problem};
 
-/// What the validation set is called among the files of a pipeline: no path of the artefact store has a space.
+/// The name of the validation set among the files of a pipeline: no path of the artefact store has a space.
 pub const SET: &str = "validation set";
 
-/// The metric where nothing says another.
+/// The metric if neither the definition nor the application has one.
 const METRIC: Metric = Metric::Top1;
 
 /// A pipeline as it was measured on its validation set.
@@ -142,7 +142,7 @@ pub struct IntervalBody {
     upper: Option<f64>,
 }
 
-/// The scales of the steps of a pipeline, in their order; none before the first query.
+/// The scales of the steps of a pipeline, in the order of the steps; none before the first query.
 pub fn scales(state: &ApiState, pipeline: &ApplicationId) -> Vec<ScaleBody> {
     let Some(loaded) = state.pipelines().get(pipeline) else {
         return Vec::new();
@@ -158,7 +158,7 @@ pub fn scales(state: &ApiState, pipeline: &ApplicationId) -> Vec<ScaleBody> {
     scales.collect()
 }
 
-/// What a definition says of the whole, checked.
+/// The parts of a definition about the whole, checked.
 #[derive(Debug)]
 pub struct ValidationSpec {
     /// The digest of its validation set.
@@ -167,7 +167,7 @@ pub struct ValidationSpec {
     pub metric: Option<Metric>,
 }
 
-/// Checks what a definition says of the whole. The set is put where it cannot change, unless nothing is to be kept.
+/// Checks the parts of a definition about the whole. With `keep`, the set is stored as a blob, which cannot change.
 pub async fn checked(
     state: &ApiState,
     files: read::Files<'_>,
@@ -221,7 +221,7 @@ fn invalid(key: &'static str, why: impl std::fmt::Display) -> Problem {
     Problem::new(Code::InvalidPipeline, format!("`{key}` {why}")).field(key)
 }
 
-/// Whether a pipeline can be a variant of an application.
+/// Checks that a pipeline can be a variant of an application.
 async fn check_variant_of(
     state: &ApiState,
     caller: &Caller,
@@ -247,7 +247,8 @@ async fn check_variant_of(
     fits(state, &graph.signature, application).map_err(|why| invalid("variant_of", why))
 }
 
-/// Whether something takes and gives what an application does, one record at a time; else why not.
+/// Checks that a signature has the inputs and outputs of an application, for one record at a time; the error says what
+/// differs.
 pub fn fits(
     state: &ApiState,
     signature: &Signature,
@@ -282,7 +283,7 @@ pub fn fits(
     Ok(())
 }
 
-/// The shape of one record; what is open is 1.
+/// The shape of one record; an open size is 1.
 fn record(spec: &TensorSpec) -> Vec<usize> {
     let sizes = spec.shape.iter();
     let sizes = sizes.map(|size| size.and_then(|it| usize::try_from(it).ok()).unwrap_or(1));
@@ -310,8 +311,8 @@ async fn set_of(state: &ApiState, application: &ApplicationId) -> Result<Digest,
     Ok(latest.ok_or_else(missing)?.validation)
 }
 
-/// The pipeline and what its steps follow: the models that may answer them, each in its version, and pipelines alike, each
-/// with its mark.
+/// The state of the pipeline and of what its steps follow: the models that may answer the steps, each in its version,
+/// and nested pipelines, each with its mark.
 pub fn followed(state: &ApiState, loaded: &LoadedPipeline) -> Option<String> {
     let mut all = Vec::new();
     follow(state, loaded, &mut all)?;
@@ -337,7 +338,7 @@ fn follow(state: &ApiState, loaded: &LoadedPipeline, all: &mut Vec<String>) -> O
     Some(())
 }
 
-/// Tells loaded pipelines what was measured of them.
+/// Gives loaded pipelines their measurements.
 pub async fn tell(
     state: &ApiState,
     pipelines: &[(&Pipeline, &LoadedPipeline)],
@@ -373,12 +374,12 @@ fn whole(state: &ApiState, loaded: &LoadedPipeline, measure: Option<&PipelineMea
     }
 }
 
-/// By what a pipeline's validation set is scored.
+/// The metric of a pipeline's validation set.
 pub fn metric(state: &ApiState, pipeline: &ApplicationId) -> Metric {
     state.metric(pipeline).unwrap_or(METRIC)
 }
 
-/// The digests of a pipeline's files without its set, which no step reads.
+/// The digests of the files that steps read: all of a pipeline's files except its validation set.
 pub(crate) fn of_steps(files: BTreeMap<String, Digest>) -> impl Iterator<Item = (String, Digest)> {
     files.into_iter().filter(|(path, _)| path != SET)
 }
@@ -417,7 +418,7 @@ impl CompositeBody {
 // === impl MeasuredBody ===
 
 impl MeasuredBody {
-    /// What is known of a pipeline; nothing of one that is not measured.
+    /// The measurements of a pipeline; `None` if it is not measured.
     pub fn of(state: &ApiState, pipeline: &Pipeline) -> Option<Self> {
         let loaded = state.pipelines().get(&pipeline.application)?;
         let loaded = Some(loaded).filter(|loaded| load::is_of(loaded, pipeline))?;

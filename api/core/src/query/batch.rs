@@ -25,10 +25,10 @@ use crate::{
 /// Most queries in one request.
 const MOST: usize = 256;
 
-/// Most that are read, to say how many there are.
+/// Most queries that are read to count them.
 const MOST_READ: usize = 4096;
 
-/// Queries that are being answered at once, of one request.
+/// Most queries of one request that are answered at once.
 const AT_ONCE: usize = 64;
 
 /// Several queries.
@@ -120,7 +120,7 @@ async fn one(
 ) -> Result<EncodedAnswer, Problem> {
     let mut route = None;
     let answered = async {
-        // The first one was counted with the request.
+        // The first query was counted with the request.
         if index > 0 {
             charge_further(caller).await?;
         }
@@ -157,7 +157,7 @@ fn outcomes_json(outcomes: &[Result<EncodedAnswer, Problem>]) -> Vec<u8> {
                 let status = status(problem.code()).as_u16();
                 out.extend_from_slice(format!("{{\"status\":{status},\"problem\":").as_bytes());
                 let document = problem.document("/v1/queries/batch", false, request_id);
-                // Strings and numbers: writing them into a vector cannot fail.
+                // The document has strings and numbers: writing them into a vector cannot fail.
                 out.append(&mut serde_json::to_vec(&document).unwrap_or_default());
             }
         }

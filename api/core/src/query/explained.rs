@@ -84,7 +84,7 @@ pub struct BudgetBody {
     total_us: f64,
 }
 
-/// What is to be explained of a query, noted before it is sent on its way.
+/// The part of an explanation that is noted before the query is sent.
 pub struct ExplanationContext {
     route: Route,
     targets: Targets,
@@ -94,7 +94,7 @@ pub struct ExplanationContext {
     asked: bool,
 }
 
-/// A query without a latency target is slow from so long a time on.
+/// A query without a latency target is slow from this time on.
 const SLOW: Duration = Duration::from_secs(1);
 
 /// Why a query was answered as it was: what was considered, why the variant was chosen, and where its time went.
@@ -118,7 +118,8 @@ pub async fn get(
     Ok(json_response(document.to_vec()))
 }
 
-/// Sends a query on its way that has no id of its own and asks for no explanation; one that is slow or refused is kept.
+/// Sends a query that has no id of its own and asks for no explanation. If it is slow or refused, its explanation is
+/// kept.
 pub async fn dispatch(state: &ApiState, caller: &Caller, query: Query) -> Result<Answer, Problem> {
     let (route, targets, arrived) = (query.route.clone(), query.targets, query.arrived);
     let noted = ExplanationContext::new(&route, targets, (arrived.elapsed(), false));
@@ -131,7 +132,7 @@ pub async fn dispatch(state: &ApiState, caller: &Caller, query: Query) -> Result
     Ok(answer?)
 }
 
-/// Logs a slow query with its stages, for whoever has asked for it: `log.level = "info,slow_query=debug"`.
+/// Logs a slow query with its stages. It is shown only with `log.level = "info,slow_query=debug"`.
 fn tell(application: Option<&ApplicationId>, answer: &Answer, budget: &BudgetBody) {
     let ms = |us: f64| us / 1e3;
     tracing::debug!(
@@ -159,7 +160,7 @@ fn us(duration: Duration) -> f64 {
 // === impl ExplanationContext ===
 
 impl ExplanationContext {
-    /// Of a query to `route` that took so long to read, and whether it said `explain`.
+    /// The context of a query to `route`, with the time that reading it took, and whether it said `explain`.
     pub fn new(route: &Route, targets: Targets, (read, asked): (Duration, bool)) -> Self {
         Self {
             route: route.clone(),
@@ -179,20 +180,20 @@ impl ExplanationContext {
         }
     }
 
-    /// Whether an answer came so late, or is so much less than what was asked for, that it is kept unasked.
+    /// Whether an answer is so late, or misses its targets so, that its explanation is kept without being asked for.
     pub fn is_slow(targets: &Targets, answer: &Answer, arrived: Instant) -> bool {
         let most = targets.latency_ms.map(|most| most / 1e3);
         let most = most.unwrap_or_else(|| SLOW.as_secs_f64());
         !answer.targets_met || arrived.elapsed().as_secs_f64() > most
     }
 
-    /// The id under which it will be found.
+    /// The id under which the explanation is found.
     pub fn id(&self) -> String {
         let request = || trace::current().map(|trace| trace.request_id().to_owned());
         self.id.clone().or_else(request).unwrap_or_default()
     }
 
-    /// Keeps what a query was answered.
+    /// Keeps the explanation of an answer.
     pub fn answered(self, state: &ApiState, caller: &Caller, answer: &Answer, arrived: Instant) {
         if !self.is_kept(state) {
             return;
@@ -225,7 +226,7 @@ impl ExplanationContext {
         self.keep(state, caller, &body);
     }
 
-    /// Keeps why a query was not answered.
+    /// Keeps the explanation of a refusal.
     pub fn refused(self, state: &ApiState, caller: &Caller, error: &QueryError, arrived: Instant) {
         if !self.is_kept(state) {
             return;
@@ -252,7 +253,7 @@ impl ExplanationContext {
         self.asked || state.explanations().has_room(application().as_ref())
     }
 
-    /// No stage took any of it.
+    /// A budget in which no stage took any time.
     fn budget(&self, total_us: f64) -> BudgetBody {
         let deadline_us = self.targets.latency_ms.map(|deadline| deadline * 1e3);
         BudgetBody {
@@ -291,9 +292,9 @@ impl ExplanationContext {
         }
     }
 
-    /// Under the query's own id, and under that of its request.
+    /// Keeps the explanation under the query's own id and under that of its request.
     fn keep(self, state: &ApiState, caller: &Caller, body: &ExplainedBody) {
-        // Strings and numbers: writing them into a vector cannot fail.
+        // The document has strings and numbers: writing them into a vector cannot fail.
         let document: bytes::Bytes = serde_json::to_vec(body).unwrap_or_default().into();
         let explanations = state.explanations();
         let keep = match self.asked {

@@ -1,4 +1,4 @@
-//! Shapes that are written by hand on the hot path, described for OpenAPI.
+//! Schemas for OpenAPI of bodies that the hot path reads and writes by hand.
 
 use serde::Serialize;
 use sextant_rpc::{Explanation, StepRecord};

@@ -1,4 +1,4 @@
-//! Queries with more rows than a batch holds: asked in parts, answered as one.
+//! Queries with more rows than a batch holds: they are asked in parts and answered as one.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use sextant_rpc::{Answer, Ask, Dispatch, DispatcherClient, ForStep, Holder, Query, QueryError};
 use sextant_types::{Code, NamedTensor, Route, Signature, Tensor};
 
-/// Parts of one query that are asked at the same time: others have their turns between them.
+/// Parts of one query that are asked at the same time, so that other queries run between them.
 const PARTS_AT_ONCE: usize = 4;
 
 /// A dispatcher that splits the queries which are too long for a batch.
@@ -16,12 +16,12 @@ pub struct Splitting(DispatcherClient);
 // === impl Splitting ===
 
 impl Splitting {
-    /// The same dispatcher for queries of any length.
+    /// A dispatcher for queries of any length that asks `dispatcher`.
     pub fn over(dispatcher: DispatcherClient) -> DispatcherClient {
         Arc::new(Self(dispatcher))
     }
 
-    /// Asks for `most` rows at a time. The variant that answers the first part answers the others.
+    /// Asks for `most` rows at a time. The variant that answers the first part also answers the others.
     async fn in_parts(&self, query: Query, most: u32) -> Result<Answer, QueryError> {
         let rows = rows_of(&query);
         let part = |start: usize| part(&query, start, (most as usize).min(rows - start));
@@ -85,7 +85,7 @@ fn rows_of(query: &Query) -> usize {
     inputs.next().map_or(1, |input| input.tensor.rows())
 }
 
-/// Whether its rows have elements: without any there may be billions of them in a query of a few bytes.
+/// Whether the rows have elements: without elements, a query of a few bytes may have billions of rows.
 fn has_elements(query: &Query) -> bool {
     query.inputs.iter().any(|input| !input.tensor.is_empty())
 }
@@ -98,7 +98,7 @@ fn part(query: &Query, start: usize, count: usize) -> Result<Query, QueryError> 
             tensor.map_err(|error| QueryError::new(Code::InvalidTensor, error.to_string()))?;
         Ok(NamedTensor::new(input.name.clone(), tensor))
     };
-    // All parts are the run that the whole is.
+    // All parts together count as the one run of the whole.
     let share = count as f64 / rows_of(query).max(1) as f64;
     let step = query.step.as_deref().map(|step| {
         Box::new(ForStep {
@@ -113,9 +113,9 @@ fn part(query: &Query, start: usize, count: usize) -> Result<Query, QueryError> 
             .map(cut)
             .collect::<Result<_, QueryError>>()?,
         route: query.route.clone(),
-        // Rows of parts are numbered anew: what a shadow answers to one is of no row of the whole.
+        // The rows of a part are numbered from 0, so a shadow's answer to a part belongs to no row of the whole.
         serial: None,
-        // They were offered the whole.
+        // Composite variants were offered the whole query.
         composites: Vec::new(),
         step,
         ..*query
@@ -170,7 +170,8 @@ mod tests {
 
     use super::*;
 
-    /// Has no batch of more than three rows, and counts who asks and for which parts of a step.
+    /// A dispatcher with batches of at most three rows. It counts the queries, and keeps the part of a step that each
+    /// is for.
     #[derive(Default)]
     struct Small(AtomicUsize, Mutex<Vec<ForStep>>);
 

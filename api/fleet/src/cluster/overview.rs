@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 
 use crate::ApiState;
 
-/// How long a store may take to answer before it counts as away.
+/// How long a store may take to answer before it counts as unreachable.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Who leads, and which stores answer.

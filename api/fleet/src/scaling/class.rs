@@ -1,4 +1,4 @@
-//! What queries with like targets ask for, in the terms of their application's metric.
+//! A class of queries with similar targets, in the terms of their application's metric.
 
 use serde::Serialize;
 use sextant_types::{ApplicationId, TargetClass};
@@ -32,7 +32,7 @@ impl ClassBody {
     /// A class of queries of an application.
     pub fn new(state: &ApiState, application: &ApplicationId, class: &TargetClass) -> Self {
         let quality = class.min_quality();
-        // Of an application that has gone since: errors are negative on the scale of quality.
+        // The application may have been deleted since: errors are negative on the quality scale.
         let is_higher_better = match state.metric(application) {
             Some(metric) => metric.higher_is_better(),
             None => quality.is_none_or(|quality| quality >= 0.0),
@@ -40,7 +40,7 @@ impl ClassBody {
         Self {
             latency_ms: class.latency_ms(),
             min_accuracy: quality.filter(|_| is_higher_better),
-            // Not `-0.0` of an error of 0.
+            // An error of 0 must not become `-0.0`.
             max_error: quality
                 .filter(|_| !is_higher_better)
                 .map(|quality| 0.0 - quality),

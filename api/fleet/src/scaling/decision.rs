@@ -17,7 +17,7 @@ pub struct DecisionParams {
     subject: Option<String>,
 }
 
-/// The same, checked.
+/// The parameters, checked.
 pub struct Filter {
     limit: usize,
     before: u64,
@@ -94,7 +94,7 @@ pub struct AlternativeBody {
     why_not: String,
 }
 
-/// A decision for the description of the interface.
+/// An example of a decision for the description of the interface.
 pub fn example() -> serde_json::Value {
     serde_json::json!({
         "number": 12, "at_ms": 1_764_000_000_000_u64,
@@ -111,7 +111,7 @@ pub fn example() -> serde_json::Value {
 // === impl DecisionParams ===
 
 impl DecisionParams {
-    /// Refuses what is out of range.
+    /// Checks the ranges of the parameters.
     pub fn read(self) -> Result<Filter, Problem> {
         let limit = self.limit.unwrap_or(MOST_DECISIONS);
         if !(1..=MOST_DECISIONS).contains(&limit) {
@@ -136,7 +136,7 @@ impl DecisionParams {
 // === impl Filter ===
 
 impl Filter {
-    /// Those of `newest` that are asked for; they come newest first.
+    /// Those of the decisions that pass the filter; `newest` is sorted newest first.
     pub fn newest_first<'a>(
         &self,
         newest: impl Iterator<Item = &'a Decision>,
@@ -162,7 +162,7 @@ fn name(subject: &Subject) -> &str {
 // === impl DecisionBody ===
 
 impl DecisionBody {
-    /// Targets are told in the terms of each application's metric.
+    /// A decision, with targets in the terms of each application's metric.
     pub fn new(state: &ApiState, decision: &Decision) -> Self {
         let inputs = decision.inputs.iter();
         Self {

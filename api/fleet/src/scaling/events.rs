@@ -17,21 +17,21 @@ use crate::{
     problem::Problem,
 };
 
-/// How often a comment is sent while there is nothing else to say.
+/// How often a comment is sent while there is no event.
 pub const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
-/// What a client has been told, and what it is told next.
+/// What a client has received, and the next events.
 pub struct Events {
     state: ApiState,
     caller: Caller,
     news: watch::Receiver<News>,
     turn: u64,
-    /// Number of the last decision that the client knows.
+    /// Number of the last decision that the client has.
     known: u64,
     _place: OwnedSemaphorePermit,
 }
 
-/// The number of the last decision that a client knows already.
+/// The number of the last decision that a client has already.
 pub fn last_event_id(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
     let Some(value) = headers.get("last-event-id") else {
         return Ok(None);
@@ -50,8 +50,8 @@ pub fn last_event_id(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
 // === impl Events ===
 
 impl Events {
-    /// Takes a place among the streams and finds out where this one begins: behind `known`, or behind
-    /// what there is now.
+    /// Takes a place among the streams. The stream begins after the decision `known`, or else after the latest
+    /// decision.
     pub async fn open(
         state: ApiState,
         caller: Caller,
@@ -64,7 +64,7 @@ impl Events {
         let known = match known {
             None => newest,
             Some(number) if number <= newest => number,
-            // Of a store that has been lost since: its numbers say nothing of those of today.
+            // The client's number comes from a store that has been lost since: it is unrelated to the present numbers.
             Some(_) => 0,
         };
         Ok(Self {
@@ -87,7 +87,7 @@ impl Events {
         events.take_until(draining.cancelled_owned())
     }
 
-    /// The next one; `None` where the caller may not see it any more.
+    /// The next event; `None` if the caller may no longer see decisions.
     async fn next(&mut self) -> Option<Result<Event, Error>> {
         loop {
             let news = self.news.borrow_and_update().clone();

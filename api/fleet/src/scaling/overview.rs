@@ -1,4 +1,4 @@
-//! What is desired, what is there and what is asked for, at one moment.
+//! The desired state, the present state and the demand at one moment.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -177,7 +177,7 @@ pub struct CostBody {
     actual: f64,
 }
 
-/// What is counted of queries of a class.
+/// Counts of the queries of a class.
 #[derive(Default)]
 struct ClassCounts {
     offered: u64,
@@ -190,7 +190,7 @@ struct ClassCounts {
 // === impl ScalingBody ===
 
 impl ScalingBody {
-    /// What a snapshot says.
+    /// The overview of a snapshot.
     pub fn new(state: &ApiState, snapshot: &Snapshot) -> Self {
         let desired = snapshot.desired.as_deref();
         let pools = pools(snapshot);
@@ -265,7 +265,7 @@ fn is_counted(state: InstanceState) -> bool {
 
 impl PoolBody {
     fn new(name: &DeviceTypeName, pool: Option<&Pool>, types: &DeviceTypes) -> Self {
-        // What workers announce is what is paid.
+        // The price that workers announce is the one that is paid.
         let announced = types.get(name);
         let facts = announced.or_else(|| pool?.facts.as_ref());
         let text = |text: &Arc<str>| text.to_string();
@@ -408,7 +408,7 @@ impl CostBody {
         let is_said = pools.iter().any(|pool| pool.desired.is_some());
         let desired = said.map(|(pool, desired)| Some(price(pool)? * f64::from(desired)));
         let there = pools.iter().map(|pool| {
-            // A worker that is there has announced its price.
+            // A worker that is up has announced its price.
             price(pool).unwrap_or_default() * f64::from(pool.up + pool.leaving + pool.draining)
         });
         let desired = desired.sum::<Option<f64>>().filter(|_| is_said);

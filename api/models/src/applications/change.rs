@@ -83,7 +83,7 @@ pub struct TargetsChangeBody {
 // === impl ApplicationChangeBody ===
 
 impl ApplicationChangeBody {
-    /// Whether it is about what the application may use of the fleet.
+    /// Whether the change concerns what the application may use of the fleet.
     pub fn moves_resources(&self) -> bool {
         self.resources.is_some()
     }
@@ -93,7 +93,7 @@ impl ApplicationChangeBody {
         self.metric.is_some()
     }
 
-    /// What becomes of an application.
+    /// The application after the change.
     pub fn apply(self, mut to: Application) -> Result<Application, Problem> {
         let was = to.metric;
         if let Some(metric) = &self.metric {

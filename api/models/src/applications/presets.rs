@@ -1,4 +1,4 @@
-//! Targets by name.
+//! Presets: targets by name.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::{problem::Problem, targets::TargetsBody};
 /// Most presets of an application.
 const MOST: usize = 64;
 
-/// As they are sent.
+/// Presets as clients send them.
 pub(super) type Presets = BTreeMap<String, TargetsBody>;
 
 /// Checks their names and targets.
@@ -22,7 +22,7 @@ pub(super) fn read(presets: Presets, metric: Metric) -> Result<BTreeMap<String, 
     read.collect()
 }
 
-/// Refuses more than there may be.
+/// Refuses more presets than an application may have.
 pub(super) fn check(count: usize) -> Result<(), Problem> {
     if count <= MOST {
         return Ok(());
@@ -31,7 +31,7 @@ pub(super) fn check(count: usize) -> Result<(), Problem> {
     Err(Problem::new(Code::InvalidRequest, detail).field("presets"))
 }
 
-/// Checks the name and the targets of one.
+/// Checks the name and the targets of one preset.
 pub(super) fn one(name: &str, targets: TargetsBody, metric: Metric) -> Result<Targets, Problem> {
     let field = || format!("presets.{}", crate::codec::short(name));
     // Presets are named as applications are.
@@ -43,7 +43,7 @@ pub(super) fn one(name: &str, targets: TargetsBody, metric: Metric) -> Result<Ta
     read.map_err(|problem| problem.field(field()))
 }
 
-/// Checks those that stay where the metric becomes another.
+/// Checks the presets that remain when the metric changes.
 pub(super) fn suit(
     kept: &BTreeMap<String, Targets>,
     was: Metric,
@@ -55,7 +55,7 @@ pub(super) fn suit(
     })
 }
 
-/// In the terms of a metric.
+/// Presets in the terms of a metric.
 pub(super) fn show(presets: &BTreeMap<String, Targets>, metric: Metric) -> Presets {
     let shown = presets
         .iter()

@@ -1,4 +1,4 @@
-//! `DELETE /v1/applications/{application}/feedback`: erasing what was given.
+//! `DELETE /v1/applications/{application}/feedback`: erases feedback.
 
 use axum::{Json, extract::State};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! `GET /v1/applications/{application}/feedback`: what was given, as a file.
+//! `GET /v1/applications/{application}/feedback`: an application's feedback, as a file.
 
 use axum::{
     body::Body,
@@ -28,7 +28,7 @@ const HEAD: &str = "query,row,kind,value,score,model,version,variant,propensity,
 #[cfg(feature = "parquet")]
 mod parquet;
 
-/// In which form.
+/// The format of the file.
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Format {
@@ -152,14 +152,14 @@ fn unwritten(error: &::parquet::errors::ParquetError) -> Problem {
     Problem::new(sextant_types::Code::Internal, detail)
 }
 
-/// A service that was built without Parquet.
+/// Refuses: the service was built without Parquet.
 #[cfg(not(feature = "parquet"))]
 fn columns(_: ApiState, _: ApplicationId) -> Result<Response, Problem> {
     let detail = "this service was built without Parquet: ask for `jsonl` or `csv`";
     Err(Problem::new(sextant_types::Code::InvalidRequest, detail).field("format"))
 }
 
-/// What comes next.
+/// Where the next page begins.
 enum PageStart {
     First(&'static str),
     Behind(FeedbackPlace),
@@ -180,7 +180,7 @@ async fn page(
     let place = match (rows.last(), next) {
         (Some(last), _) => last.place(),
         (None, PageStart::First("")) | (None, PageStart::Behind(_)) => return Ok(None),
-        // Only the head.
+        // There are no rows: the page has the head alone.
         (None, PageStart::First(_)) => (
             u64::MAX >> 1,
             String::new(),
@@ -199,7 +199,7 @@ async fn page(
 }
 
 fn line(out: &mut Vec<u8>, row: &Feedback) {
-    // Strings and numbers: writing them into a vector cannot fail.
+    // The body has strings and numbers: writing them into a vector cannot fail.
     out.append(&mut serde_json::to_vec(&RowBody::new(row)).unwrap_or_default());
     out.push(b'\n');
 }
@@ -231,7 +231,7 @@ fn record(out: &mut Vec<u8>, row: &Feedback) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// A cell as RFC 4180 has it. What a spreadsheet would take for a formula begins with an apostrophe.
+/// A cell in the form of RFC 4180. A cell that a spreadsheet would take for a formula gets an apostrophe before it.
 fn quoted(cell: &str) -> String {
     let is_formula =
         cell.starts_with(['=', '+', '-', '@', '\t', '\r']) && cell.parse::<f64>().is_err();

@@ -20,7 +20,7 @@ const MOST_VALUE_BYTES: usize = 16 << 10;
 /// Longest name of a subject, bytes.
 const MOST_SUBJECT_BYTES: usize = 256;
 
-/// Tokens of a body that are remembered: the rows of one answer have the same.
+/// Most tokens of a body that are remembered: the rows of one answer have the same token.
 const MOST_REMEMBERED: usize = 4096;
 
 /// What is said of one row of one answer: exactly one of `label`, `reward` and `preferred_to`.
@@ -49,7 +49,7 @@ pub struct ItemBody {
     subject: Option<String>,
 }
 
-/// The items of a body, and whether it is one and no list.
+/// The items of a body, and whether the body is one item rather than a list.
 pub(super) fn pieces(body: &ReservedBody, lines: bool) -> Result<(Vec<&[u8]>, bool), Problem> {
     let bytes: &[u8] = body.bytes();
     let (pieces, is_alone): (Vec<&[u8]>, bool) = match lines {
@@ -77,16 +77,16 @@ pub(super) fn pieces(body: &ReservedBody, lines: bool) -> Result<(Vec<&[u8]>, bo
     }
 }
 
-/// Reads items for one caller at one time.
+/// Reads the items of one caller at one time.
 pub(super) struct Reader<'a> {
     state: &'a ApiState,
     caller: &'a Caller,
     now_ms: u64,
-    /// Tokens that were found good.
+    /// Tokens that have been verified.
     known: HashMap<String, Arc<VerifiedToken>>,
 }
 
-/// A good token, and what its application takes.
+/// A verified token, and the feedback settings of its application.
 struct VerifiedToken {
     token: Token,
     query: String,
@@ -189,13 +189,13 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A token that is good, of an application that takes feedback from this caller.
+    /// Verifies a token: its application must accept feedback, and feedback from this caller.
     async fn token(&mut self, text: &str) -> Result<Arc<VerifiedToken>, Problem> {
         if let Some(known) = self.known.get(text) {
             return Ok(Arc::clone(known));
         }
         let token = match self.state.tokens().read(text) {
-            // Another front end may have made a key since.
+            // Another front end may have made a new key in the meantime.
             Err(Forgery::UnknownKey { .. }) if self.state.tokens().renew(self.state).await? => {
                 self.state.tokens().read(text)
             }
@@ -233,7 +233,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A label as it is scored: the name of a class is its number.
+    /// A label in the form that is scored: the name of a class becomes its number.
     async fn label(&self, value: Value, known: &VerifiedToken) -> Result<Label, Problem> {
         let Value::String(text) = &value else {
             return label(&value);
@@ -306,7 +306,7 @@ fn label(value: &Value) -> Result<Label, Problem> {
     })
 }
 
-/// A value as it is kept: the same for what means the same.
+/// A value in the form that is kept: equal values have equal text.
 fn written(label: &Label) -> String {
     let number = |number: &f64| match number.fract() == 0.0 && number.abs() < 9e15 {
         true => Value::from(*number as i64),

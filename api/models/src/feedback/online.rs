@@ -1,4 +1,4 @@
-//! The accuracy that feedback tells of, beside the one that was measured at registration.
+//! The accuracy by feedback, beside the accuracy that was measured at registration.
 
 use std::collections::BTreeMap;
 
@@ -148,7 +148,7 @@ fn direction(settings: &FeedbackSettings) -> &'static str {
     }
 }
 
-/// What feedback says of each model of an application.
+/// The accuracy by feedback of each model of an application.
 pub async fn of_application(
     state: &ApiState,
     application: &ApplicationId,
@@ -169,7 +169,7 @@ pub async fn of_application(
     Ok(by_model(&sums).iter().map(of).collect())
 }
 
-/// What feedback says of the model of an id; `None` where none was given.
+/// The accuracy by feedback of the model with an id; `None` if there was no feedback.
 pub async fn of_model(
     state: &ApiState,
     application: &ApplicationId,
@@ -187,14 +187,14 @@ pub async fn of_model(
 #[derive(Debug, Default)]
 pub(super) struct ModelSums {
     pub(super) variants: BTreeMap<VariantId, BTreeMap<Kind, Sums>>,
-    /// Of labels, in order.
+    /// The sums of labels by hour, in order.
     pub(super) hours: Vec<Hour>,
 }
 
-/// Accuracies that were measured at registration.
+/// Accuracies that were measured at registration, by variant.
 pub(super) type RegisteredAccuracies = BTreeMap<VariantId, Accuracy>;
 
-/// By model and version.
+/// The sums by model and version.
 pub(super) fn by_model(sums: &[FeedbackSums]) -> BTreeMap<(ModelId, u32), ModelSums> {
     let mut models: BTreeMap<(ModelId, u32), ModelSums> = BTreeMap::new();
     let mut hours: BTreeMap<(ModelId, u32), BTreeMap<u64, Sums>> = BTreeMap::new();
@@ -218,7 +218,7 @@ pub(super) fn by_model(sums: &[FeedbackSums]) -> BTreeMap<(ModelId, u32), ModelS
 // === impl ModelSums ===
 
 impl ModelSums {
-    /// What was measured of the variant with the most scored rows.
+    /// The registered accuracy of the variant with the most scored rows.
     pub(super) fn registered(&self, known: &RegisteredAccuracies) -> Option<Accuracy> {
         let rows = |kinds: &BTreeMap<Kind, Sums>| kinds.get(&Kind::Label).map_or(0, |it| it.rows);
         let measured = self.variants.iter();

@@ -1,4 +1,4 @@
-//! What an application takes of feedback, on the wire.
+//! The feedback settings of an application, on the wire.
 
 use serde::{Deserialize, Serialize};
 use sextant_types::{
@@ -57,7 +57,7 @@ impl SettingsBody {
         Ok(settings)
     }
 
-    /// All of them; of the webhook scheme and host alone, for its path may be a secret.
+    /// All settings. Of the webhook, only the scheme and the host are shown, because its path may be a secret.
     pub fn show(settings: &FeedbackSettings) -> Self {
         Self {
             max_bytes: Some(settings.max_bytes),

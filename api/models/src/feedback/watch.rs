@@ -1,7 +1,7 @@
-//! Now and then: models that have become worse.
+//! Watches for models whose accuracy has fallen.
 //!
-//! Every front end does so; what one has done leaves the others nothing to do. An alarm is told by whoever has taken it
-//! in the registry, and by another one if nothing comes of that for a minute.
+//! Every front end watches; what one of them has done, the others find done. The front end that takes an alarm in the
+//! registry sends it; if it has not done so within a minute, another one takes the alarm.
 
 use std::{convert::Infallible, time::Duration};
 
@@ -15,15 +15,15 @@ use tokio::time::sleep;
 use super::online::{RegisteredAccuracies, by_model};
 use crate::{ApiState, problem::Problem};
 
-/// How often is looked.
+/// How often the front end looks.
 const EVERY: Duration = Duration::from_secs(5);
 
-/// Somebody who has taken an alarm tells of it within this time, ms.
+/// Time within which a front end that has taken an alarm must send it, ms.
 const PATIENCE_MS: u64 = 60_000;
 
 const HOUR_MS: u64 = 3_600_000;
 
-/// Looks after feedback for as long as the service runs.
+/// Watches feedback for as long as the service runs.
 pub async fn keep(state: &ApiState) -> Infallible {
     loop {
         sleep(EVERY).await;
@@ -46,7 +46,7 @@ async fn look(state: &ApiState) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Raises and clears the alarms of an application's models, and tells of those that were not told.
+/// Raises and clears the alarms of an application's models, and sends those that were not sent.
 async fn watch(
     state: &ApiState,
     application: &Application,
@@ -60,7 +60,7 @@ async fn watch(
     let now_ms = unix_ms();
     let mut found: Vec<(ModelId, Alarm)> = Vec::new();
     for ((model, _), of) in by_model(&sums) {
-        // Agreement with a file is no accuracy that labels could be held to.
+        // Agreement is not accuracy: the accuracy by labels cannot be compared with it.
         let registered = of.registered(&known).filter(|it| it.kind.is_accuracy());
         let raised = registered.map(|it| alarms(&it, &of.hours, now_ms / HOUR_MS));
         found.extend(

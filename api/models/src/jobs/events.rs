@@ -1,4 +1,4 @@
-//! `/v1/jobs/{job}/events`: a job as it goes on, as server-sent events.
+//! `/v1/jobs/{job}/events`: the progress of a job, as server-sent events.
 
 use std::time::Duration;
 
@@ -27,10 +27,10 @@ use crate::{
 /// How often the job is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// How often a comment is sent while there is nothing else to say.
+/// How often a comment is sent while there is no event.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
-/// One client, and what it has been told.
+/// One client, and the events that it has.
 struct Follower {
     state: ApiState,
     caller: Caller,
@@ -93,7 +93,7 @@ pub async fn stream(
     Ok(stream.into_response())
 }
 
-/// Another one with every change of a job.
+/// The id of an event: it differs after every change of the job.
 fn event_id(job: &Job) -> String {
     let (state, done) = (job.state.as_str(), job.progress_done);
     format!("{}-{done}-{state}", job.updated_ms)
@@ -111,7 +111,7 @@ impl Follower {
         events.take_until(draining.cancelled_owned())
     }
 
-    /// The next event; `None` where there will be none. A store that does not answer is asked again.
+    /// The next event; `None` after the last. If the store does not answer, it is asked again.
     async fn next(&mut self) -> Option<Result<Event, Error>> {
         while !self.is_over {
             match self.state.registry().job(&self.job).await {
@@ -127,7 +127,7 @@ impl Follower {
                     }
                 }
                 Err(error) if error.is_retryable() => {}
-                // It was deleted.
+                // The job was deleted.
                 Err(_) => return None,
             }
             tokio::time::sleep(LOOK_EVERY).await;

@@ -23,10 +23,10 @@ const MAX_WAIT_MS: u64 = 60_000;
 /// How often a waiting request looks at the job.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// How long after its registration a model may not be found yet.
+/// Longest time after a registration in which its model may not be found yet.
 const FOUND_WITHIN: Duration = Duration::from_secs(3);
 
-/// How often that is looked at.
+/// How often a request checks whether the model is found.
 const FOUND_EVERY: Duration = Duration::from_millis(5);
 
 /// How long to wait for a job.
@@ -50,7 +50,7 @@ fn preferred(headers: &HeaderMap) -> Option<u64> {
     preferences.find_map(|one| one.strip_prefix("wait=")?.trim().parse().ok())
 }
 
-/// A job when it has come to its end, or as it is when it has not within the wait that was asked for.
+/// The job when it has ended, or its state at the end of the wait if it has not.
 pub async fn wait(state: &ApiState, id: &JobId, wait: &Wait) -> Result<Job, Problem> {
     let until = Instant::now() + Duration::from_millis(wait.ms);
     loop {
@@ -66,8 +66,9 @@ pub async fn wait(state: &ApiState, id: &JobId, wait: &Wait) -> Result<Job, Prob
     }
 }
 
-/// Waits until queries find the model of a registration that has just ended: whoever reads that it is there asks it
-/// next, and dispatchers learn of it on another way. For [`FOUND_WITHIN`] at most, after which it may have been deleted.
+/// Waits until queries find the model of a registration that has just ended: a client that sees the end queries the
+/// model next, and dispatchers learn of the model in another way. Waits for [`FOUND_WITHIN`] at most: the model may
+/// have been deleted meanwhile.
 pub(crate) async fn await_model(state: &ApiState, job: &Job) {
     let (JobKind::Register, JobState::Succeeded, Some(model)) = (job.kind, job.state, &job.model)
     else {
@@ -88,12 +89,12 @@ pub(crate) async fn await_model(state: &ApiState, job: &Job) {
 // === impl Wait ===
 
 impl Wait {
-    /// Whether the answer was to wait at all.
+    /// Whether the client asked for a wait.
     pub fn was_asked_for(&self) -> bool {
         self.ms > 0
     }
 
-    /// Says in the answer which preference was followed.
+    /// Sets the header that says which preference was applied.
     pub fn tell(&self, response: &mut Response) {
         let value = self
             .preferred
@@ -118,7 +119,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Wait {
                 ms,
                 preferred: None,
             }),
-            // A preference that cannot be followed to the end is followed as far as it goes.
+            // A preference for a longer wait is applied as far as the limit allows.
             None => {
                 let most = MAX_WAIT_MS / 1000;
                 let preferred = preferred(&parts.headers).map(|seconds| seconds.min(most));

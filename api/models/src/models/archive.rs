@@ -1,8 +1,8 @@
 //! A model and its files in one archive: a zip, a tar, or a tar that is compressed with gzip.
 //!
-//! The archive is stored as it comes. Then each of its members is read from there piece by piece, unpacked and
-//! stored by its own content; the archive itself is given back. Memory use does not grow with the size of
-//! either, and what comes out of the archive has the limit of an upload.
+//! The archive is stored as it arrives. Then each of its members is read from the store piece by piece, unpacked, and
+//! stored under its own digest; the archive itself is released. Memory use does not grow with the size of either, and
+//! the unpacked files have the limit of an upload.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -36,10 +36,11 @@ const MAX_CONFIG_BYTES: usize = 1 << 20;
 /// Most files of an archive.
 const MOST_MEMBERS: usize = 10_000;
 
-/// Most headers of a tar archive: each file may have a long name, more of what does not fit, and a folder.
+/// Most headers of a tar archive: each file may have headers for a long name and for further attributes, and each
+/// folder has one.
 const MOST_HEADERS: usize = 4 * MOST_MEMBERS;
 
-/// What a file takes in memory beside its name.
+/// Memory that a file takes in addition to its name, bytes.
 const MEMBER_BYTES: usize = 128;
 
 /// What an archive holds.
@@ -51,9 +52,9 @@ pub struct ArchiveContents {
     pub data: Vec<DataFile>,
     /// The validation set, where there is one.
     pub validation: Option<PutBlob>,
-    /// The names of the classes, where a configuration beside the model says what its classes are.
+    /// The names of the classes, if a configuration beside the model has them.
     pub classes: Vec<String>,
-    /// The archive, and what came of it on the way, which nobody needs any more.
+    /// The archive and intermediate files, which are no longer needed.
     pub packed: Vec<Digest>,
 }
 
@@ -61,25 +62,25 @@ pub struct ArchiveContents {
 struct StoredArchive<'a> {
     state: &'a ApiState,
     blob: PutBlob,
-    /// The memory of its directory.
+    /// The memory of the archive's directory.
     held: Reservation,
     /// Bytes of the names of its files.
     names_bytes: u64,
 }
 
-/// A file in it.
+/// A file in the archive.
 struct Member {
     path: String,
     packed: Packing,
 }
 
-/// Where it lies, and how.
+/// Where the file is in the archive, and how it is compressed.
 enum Packing {
     Zip(Entry),
     Tar { start: u64, bytes: u64 },
 }
 
-/// What the archive holds, where the stored file is one; each blob that is stored is noted in `stored`.
+/// The contents of the archive, if the stored file is one. The digest of each blob that is stored is added to `stored`.
 pub async fn unpacked(
     state: &ApiState,
     blob: PutBlob,
@@ -92,7 +93,7 @@ pub async fn unpacked(
         held: state.room().take_body(),
         names_bytes: 0,
     };
-    // One that a sweep was quicker to remove is missed where the model is registered.
+    // If a sweep has removed the file, the registration reports that.
     let Ok(beginning) = packed.get(0, unpack::BEGINNING_BYTES).await else {
         return Ok(None);
     };
@@ -136,18 +137,19 @@ pub async fn unpacked(
     }))
 }
 
-/// What is taken from an archive.
+/// The members that are taken from an archive.
 struct Selection {
     /// The ONNX file.
     model: Member,
     /// The files in its folder, by their names below it.
     beside: Vec<(String, Member)>,
-    /// The validation set and the configuration in that folder, or above it where it is Hugging Face's `onnx`.
+    /// The validation set and the configuration: from that folder, or from the one above if it is the folder `onnx` of
+    /// Hugging Face.
     validation: Option<Member>,
     config: Option<Member>,
 }
 
-/// The ONNX file, and what belongs to it.
+/// Selects the ONNX file and the members that belong to it.
 fn chosen(members: Vec<Member>) -> Result<Selection, Problem> {
     let mut seen = BTreeSet::new();
     if let Some(twice) = members.iter().find(|it| !seen.insert(it.path.clone())) {
@@ -282,7 +284,7 @@ impl StoredArchive<'_> {
     async fn of_tar(&mut self) -> Result<Vec<Member>, Problem> {
         let wrong = |problem: &tar::Problem| broken(&problem.to_string());
         let (mut members, mut at, mut next) = (Vec::new(), 0_u64, (None, None));
-        // Headers that name no file cost a read each, too.
+        // A header that names no file takes a read as well.
         for _ in 0..MOST_HEADERS {
             let block = self.get(at, tar::BLOCK_BYTES).await?;
             if block.is_empty() {
@@ -331,7 +333,7 @@ impl StoredArchive<'_> {
         if self.names_bytes > MAX_DIRECTORY_BYTES {
             return Err(broken("the names of its files take more than 16 MiB"));
         }
-        // Names are held twice while it is found out whether there are two of one.
+        // Names are held twice while they are checked for duplicates.
         self.held.grow(2 * (name + MEMBER_BYTES))
     }
 
@@ -357,7 +359,7 @@ impl StoredArchive<'_> {
         Ok(blob)
     }
 
-    /// The classes that a configuration names. One that is too long for a configuration names none.
+    /// The classes in a configuration. A file that is too long for a configuration has none.
     async fn classes(&self, config: &Member) -> Result<Vec<String>, Problem> {
         let mut pieces = pin!(self.pieces(config).await?);
         let mut text = Vec::new();
@@ -370,7 +372,7 @@ impl StoredArchive<'_> {
         Ok(hugging_face::classes(&text))
     }
 
-    /// What comes out of a member.
+    /// The unpacked bytes of a member.
     async fn pieces(
         &self,
         member: &Member,
@@ -394,7 +396,7 @@ impl StoredArchive<'_> {
         Ok(self.unpacked(start, end, unpacker))
     }
 
-    /// What comes out of bytes `start .. end`.
+    /// The unpacked bytes `start .. end`.
     fn unpacked(
         &self,
         start: u64,

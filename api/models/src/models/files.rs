@@ -1,7 +1,7 @@
-//! A model's files on their way into the artefact store.
+//! The files of a model while they are stored in the artefact store.
 //!
-//! Files are streamed: memory use does not grow with their size. What is plainly wrong is refused
-//! here, as early as possible; whether the file is a model is found out by the registration.
+//! Files are streamed: memory use does not grow with their size. Obvious errors are refused here,
+//! as early as possible; the registration finds out whether the file is a model.
 
 use std::collections::BTreeMap;
 
@@ -45,10 +45,10 @@ const MAX_CONSTANT_BYTES: usize = 1 << 20;
 /// Most bytes of the classes' names.
 const MAX_CLASSES_BYTES: usize = 4 << 20;
 
-/// What the name of a class takes beside its text.
+/// Memory of a class's name in addition to its text, bytes.
 const CLASS_BYTES: usize = 48;
 
-/// The parts of a form as they come.
+/// The parts of a form as they arrive.
 #[derive(Default)]
 struct Form {
     name: Option<ModelId>,
@@ -66,20 +66,20 @@ struct Form {
     labels: Option<String>,
     data: Vec<DataFile>,
     beside: ArchiveDefaults,
-    /// All files that were stored.
+    /// The digests of all files that were stored.
     stored: Vec<Digest>,
-    /// Of these, those that have been unpacked.
+    /// Those of them that were archives and have been unpacked.
     archives: Vec<Digest>,
 }
 
-/// What an archive says where the form does not.
+/// Values from an archive, used if the form does not have them.
 #[derive(Default)]
 struct ArchiveDefaults {
     validation: Option<PutBlob>,
     classes: Vec<String>,
 }
 
-/// Takes a model from a form, whose memory is held as long as the model.
+/// Reads a model from a form. The form's memory is held as long as the model.
 pub async fn from_form(
     state: &ApiState,
     caller: &Caller,
@@ -92,7 +92,7 @@ pub async fn from_form(
     let model = match read {
         Ok(()) => form.complete(caller),
         Err(problem) => {
-            // Nobody needs it any more, and a client may take its time.
+            // The form is no longer needed, and the client may be slow.
             drop(form);
             memory.give_back();
             discard(&mut parts, memory).await;
@@ -106,15 +106,15 @@ pub async fn from_form(
     model
 }
 
-/// Reads past what nobody wants any more, so that the client sees the refusal.
+/// Reads and discards the rest of a form, so that the client sees the refusal.
 async fn discard(parts: &mut Multipart, memory: &Memory) {
     memory.progress().unwanted();
     let read = async { while let Ok(Some(_)) = parts.next_field().await {} };
-    // Past the time the connection closes as it would have at once.
+    // After the time limit the connection closes, as it would have done at once.
     let _ = tokio::time::timeout(body::DISCARD_TIME, read).await;
 }
 
-/// Takes a model from files in the artefact store, named by a JSON body.
+/// Reads a model from files in the artefact store, which a JSON body names.
 pub async fn from_store(
     state: &ApiState,
     caller: &Caller,
@@ -284,7 +284,7 @@ impl Form {
         }
     }
 
-    /// An ONNX file, or an archive with one and the files beside it.
+    /// Takes an ONNX file, or an archive with an ONNX file and the files beside it.
     async fn take_model(&mut self, state: &ApiState, blob: PutBlob) -> Result<(), Problem> {
         let unpacked = archive::unpacked(state, blob, &mut self.stored).await?;
         let Some(unpacked) = unpacked else {
@@ -393,7 +393,7 @@ async fn text_within(
         .map_err(|_| Problem::new(Code::InvalidRequest, "a text field is not UTF-8"))
 }
 
-/// The refusal of a field whose length no setting says.
+/// The refusal of a field whose length no setting limits.
 fn too_long(what: &str, most: usize) -> Problem {
     let detail = format!("{what} is longer than the `{most}` bytes that it may have");
     Problem::new(Code::TooLarge, detail)

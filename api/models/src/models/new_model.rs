@@ -1,4 +1,4 @@
-//! What a registration asks for: paths in the artefact store, or a form with the files.
+//! The request of a registration: paths in the artefact store, or a form with the files.
 
 use std::collections::BTreeMap;
 

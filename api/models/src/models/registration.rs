@@ -1,4 +1,4 @@
-//! The rows of a model whose files are stored.
+//! Registers a model whose files are stored.
 
 use std::{iter, time::Duration};
 
@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::RegistrationBody;
 use crate::{ApiState, auth::Subject, problem::Problem};
 
-/// How long a removal of a file is waited for that began before the file was sent again.
+/// Longest wait for the removal of a file that began before the file was sent again.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Time between two attempts.
@@ -46,8 +46,8 @@ pub async fn register(
     Ok(registration)
 }
 
-/// A sweep may have removed a file before there was a row that refers to it: where the rest of an upload
-/// took very long. From now on none can.
+/// Checks that the files are still stored. If the rest of an upload took very long, a sweep may have removed a file
+/// before a row referred to it. Now that the row exists, no sweep removes the files.
 async fn look_again(
     state: &ApiState,
     model: &NewModel,
@@ -71,7 +71,7 @@ async fn look_again(
     Ok(())
 }
 
-/// The answer to one that has begun or was there.
+/// The response to a registration that has begun, or that existed already.
 pub fn registered(registration: &Registration, job: &Job) -> Response {
     let is_over = registration.model.status == ModelStatus::Ready || job.state.is_final();
     let status = match is_over {

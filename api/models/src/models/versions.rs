@@ -298,7 +298,7 @@ pub async fn rollback(
     switch((&state, &actor), of, Act::RollBack, request).await
 }
 
-/// Makes another version current, where the current one is the one that the request names.
+/// Makes another version current, if the current version is the one that the request names.
 async fn switch(
     (state, actor): (&ApiState, &Actor),
     (model, version): (&str, &str),
@@ -319,7 +319,7 @@ async fn seen(state: &ApiState, body: axum::body::Body) -> Result<Option<u32>, P
     })
 }
 
-/// Changes a version in the registry with its entry in the audit record, then shows it to whoever answers queries.
+/// Changes a version in the registry together with its audit entry, then announces it to those that answer queries.
 async fn make(
     (state, actor): (&ApiState, &Actor),
     (model, version, seen): (&str, &str, Option<u32>),
@@ -330,7 +330,7 @@ async fn make(
     let change = VersionChange {
         model: numbered(&line, version)?.id.clone(),
         act,
-        // Numbers alone: writing them cannot fail.
+        // The rules have numbers alone: writing them cannot fail.
         rules: rules.and_then(|rules| serde_json::to_value(rules).ok()),
         seen,
         since_ms: None,
@@ -351,7 +351,7 @@ async fn make(
     let registry = state.registry();
     let line = registry.change_version_on_record(&change, now_ms, (check, entry));
     let line = line.await??;
-    // From here on it is made and on record, whether others are told of it or not.
+    // From here on the change is made and recorded, even if the announcement fails.
     let answer = match show(state, &line).await {
         Ok(()) => TaggedDocument::new(&VersionsBody::new(&line)).with(StatusCode::OK),
         Err(problem) => {
@@ -362,11 +362,12 @@ async fn make(
     Ok((Extension(AuditMark), answer).into_response())
 }
 
-/// Between attempts to show what the metadata store did not take, doubled each time: a quarter of an hour in all.
+/// First pause between attempts to announce a change that the metadata store did not accept. Pauses double, to a
+/// quarter of an hour in all.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(900);
 
-/// Shows what could not be shown, once the metadata store is back.
+/// Announces a change once the metadata store is back.
 async fn show_later(state: ApiState, line: Vec<Model>) {
     let mut pause = FIRST_PAUSE;
     while pause < LONGEST_PAUSE {
@@ -378,7 +379,7 @@ async fn show_later(state: ApiState, line: Vec<Model>) {
     }
 }
 
-/// Shows versions as they are now to whoever answers queries.
+/// Announces the present versions to those that answer queries.
 async fn show(state: &ApiState, line: &[Model]) -> Result<(), Problem> {
     for model in line {
         state.refresh_model(&model.id).await?;
@@ -390,7 +391,7 @@ async fn show(state: &ApiState, line: &[Model]) -> Result<(), Problem> {
     Ok(())
 }
 
-/// The version of a number.
+/// The version with a number.
 fn numbered<'a>(line: &'a [Model], version: &str) -> Result<&'a Model, Problem> {
     let number = extract::digits(version).and_then(|number| u32::try_from(number).ok());
     let found = line.iter().find(|it| Some(it.release.version) == number);

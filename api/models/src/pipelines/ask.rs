@@ -1,4 +1,4 @@
-//! `POST /v1/pipelines/{pipeline}/queries`: a file as it is, an answer.
+//! `POST /v1/pipelines/{pipeline}/queries`: the body is a file, the response is an answer.
 
 use std::time::Instant;
 
@@ -21,7 +21,7 @@ use crate::{
     targets::TargetsBody,
 };
 
-/// What is asked for beside the file.
+/// The parameters beside the file.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AskParams {
@@ -118,7 +118,7 @@ fn missing(name: &str) -> Problem {
     )
 }
 
-/// The input that a body can be.
+/// The only input of a pipeline, which the body becomes.
 fn only_input(signature: &Signature) -> Result<&TensorSpec, Problem> {
     signature.only_text().ok_or_else(|| {
         let names = signature.inputs.iter().map(|it| format!("`{}`", it.name));

@@ -1,4 +1,4 @@
-//! The JSON Schema of definitions as OpenAPI speaks of it: its parts are components, one name space for all.
+//! The JSON Schema of definitions in the form of OpenAPI: its parts are components, in one name space.
 
 use std::borrow::Cow;
 
@@ -14,10 +14,10 @@ pub struct DefinitionBody;
 /// Keys of a definition to change.
 pub struct DefinitionChangeBody;
 
-/// What the parts of the schema are called among the components.
+/// The prefix of the names of the schema's parts among the components.
 const PREFIX: &str = "Pipeline";
 
-/// The schema of the whole with its references turned to components, and these.
+/// The schema of the whole, with references to components, and the components.
 fn parts() -> (Value, Vec<(String, Value)>) {
     let mut whole = portable(sextant_pipeline::schema());
     let members = whole.as_object_mut();
@@ -36,8 +36,8 @@ fn parts() -> (Value, Vec<(String, Value)>) {
     (whole, named.collect())
 }
 
-/// The same in the words that OpenAPI's tools know: components in place of definitions, lists of words in place of
-/// one schema for each.
+/// The schema in the form that OpenAPI's tools know: references to components instead of definitions, and an
+/// enumeration of words instead of one schema for each word.
 fn portable(schema: Value) -> Value {
     match schema {
         Value::Array(items) => items.into_iter().map(portable).collect(),
@@ -69,14 +69,14 @@ fn portable(schema: Value) -> Value {
     }
 }
 
-/// The words that may be said, where alternatives are nothing but words.
+/// The words of a list of alternatives, if every alternative is a word.
 fn words(alternatives: &Value) -> Option<Vec<&Value>> {
     let alternatives = alternatives.as_array()?.iter();
     alternatives.map(|it| it.get("const")).collect()
 }
 
 fn read(schema: Value) -> RefOr<Schema> {
-    // The schema is the program's own: a test reads the description that is made of it.
+    // The schema is part of the program: a test reads the description that is made of it.
     serde_json::from_value(schema).unwrap_or_else(|_| RefOr::T(Schema::default()))
 }
 

@@ -30,7 +30,7 @@ fn the_page_says_which_key_may_do_what() {
     );
 }
 
-/// What a model was made of, and what jobs read and wrote, is not for whoever may only ask.
+/// A key that may only query must not read a model's files or the inputs and outputs of jobs.
 #[test]
 fn files_are_for_those_who_register() {
     for name in [
@@ -63,10 +63,10 @@ fn table() -> String {
     format!("{HEAD}{}", rows.collect::<String>())
 }
 
-/// What is let in without the scope `python`.
+/// Marks a request that is allowed without the scope `python`.
 const WITHOUT_PYTHON: &str = "without Python";
 
-/// Whether a definition comes along, which may have steps in Python.
+/// Whether a request carries a pipeline's definition, which may have steps in Python.
 fn takes_steps(rule: &Rule) -> bool {
     ["pipelines_create", "pipelines_replace", "pipelines_change"].contains(&rule.operation)
 }

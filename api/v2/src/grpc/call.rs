@@ -1,4 +1,4 @@
-//! One call: who makes it, what it says, how long its client waits.
+//! One call: its caller, its messages, its timeout.
 
 use std::{
     pin::pin,
@@ -29,31 +29,31 @@ use crate::{
     problem::Problem,
 };
 
-/// Longest time that a client is believed to wait: what is longer is for ever.
+/// Longest timeout that is heeded: a call with a longer one waits for ever.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// What a byte of a message becomes at most: an empty string is two, and 24 in a list, which is copied to twice its
-/// size where it is full.
+/// Most bytes of memory that a byte of a message takes. An empty string takes two bytes in a message and 24 in a list,
+/// and a full list is copied to one of twice its size.
 const MESSAGE_TIMES: usize = 36;
 
 /// A call whose messages have not been read.
 pub struct Call {
     /// Who calls and how.
     pub context: Context,
-    /// Its messages.
+    /// The messages.
     pub body: Body,
-    /// How they are compressed.
+    /// The compression of the messages.
     pub encoding: Encoding,
 }
 
 /// Who calls and how.
 #[derive(Clone)]
 pub struct Context {
-    /// What answers.
+    /// The state of the front end.
     pub state: ApiState,
     /// The metadata of the call.
     pub headers: HeaderMap,
-    /// So long the client waits, from the head of the call on; `None`: for ever.
+    /// The client's timeout, from the head of the call on; `None`: for ever.
     patience: Option<Duration>,
     began: Instant,
     caller: Option<Caller>,
@@ -82,7 +82,7 @@ impl Call {
         })
     }
 
-    /// Answers one message with one; `about` says what a change is about.
+    /// Answers a call of one message with one message; `about` returns the subject of a change.
     pub async fn answer<M, R, F>(
         self,
         run: impl FnOnce(Context, M) -> F,
@@ -117,7 +117,7 @@ pub fn one(reply: &impl Message, encoding: Encoding) -> Response {
     of_frame(frame::encode(reply, encoding).into(), encoding)
 }
 
-/// The same of a message as it is sent.
+/// The same for a message that is already encoded.
 pub fn of_frame(frame: Bytes, encoding: Encoding) -> Response {
     let message = Full::new(frame);
     let trailers = std::future::ready(Some(Ok(status::trailers(Ok(())))));
@@ -136,7 +136,7 @@ pub fn with_messages(body: Body, encoding: Encoding) -> Response {
     response
 }
 
-/// Gives up when the client does.
+/// Runs until the client's timeout is over.
 pub async fn within<T>(
     patience: Option<Duration>,
     run: impl Future<Output = Result<T, Problem>>,
@@ -184,22 +184,22 @@ fn patience(headers: &HeaderMap) -> Result<Option<Duration>, Problem> {
 // === impl Context ===
 
 impl Context {
-    /// Who calls; a call that anybody may make has nobody.
+    /// The caller; a call that needs no key has none.
     pub fn caller(&self) -> Result<&Caller, Problem> {
         self.caller.as_ref().ok_or_else(|| {
-            // Without the guard nobody is let in.
+            // A call that did not pass the guard has no caller, and is refused.
             Problem::new(Code::Unauthenticated, "nobody asked who you are")
         })
     }
 
-    /// Keeps in the audit record what was changed, where not every call of its kind changes something.
+    /// Writes an audit entry, for calls of which only some change anything.
     pub async fn record(&self, action: &str, subject: &str) -> Result<(), Problem> {
         let actor = self.caller()?.name();
         let entry = Audit::new(unix_ms(), actor, action, subject, json!({}));
         Ok(self.state.registry().record(&entry).await?)
     }
 
-    /// How long the client goes on to wait; refuses where it has given up.
+    /// The time until the client gives up; an error if it has given up.
     pub fn still_waits_at(&self, now: Instant) -> Result<Option<Duration>, Problem> {
         match self.left_at(now) {
             Some(Duration::ZERO) => Err(too_late(self.patience.unwrap_or_default())),
@@ -207,7 +207,7 @@ impl Context {
         }
     }
 
-    /// Why a call failed whose client has given up meanwhile: no other reason is of use to it.
+    /// The problem of a failed call: [`Code::DeadlineExceeded`] if the client has given up meanwhile, else `problem`.
     pub fn unless_too_late(&self, problem: Problem) -> Problem {
         match self.still_waits_at(Instant::now()) {
             Err(late) => late,
@@ -215,7 +215,7 @@ impl Context {
         }
     }
 
-    /// How long the client goes on to wait.
+    /// The time until the client gives up.
     pub fn left_at(&self, now: Instant) -> Option<Duration> {
         let waited = now.saturating_duration_since(self.began);
         Some(self.patience?.saturating_sub(waited))

@@ -1,6 +1,6 @@
 //! Elements in typed fields: `InferTensorContents` of the protocol.
 //!
-//! The generated code would make a value of 32 bytes of each string, which is two bytes on the wire and more.
+//! The generated code would make a value of 32 bytes of each string, which takes as few as two bytes on the wire.
 
 use bytes::{Buf, BufMut, Bytes};
 use prost::{
@@ -74,7 +74,7 @@ impl Message for Contents {
                 if self.bytes_contents.is_empty() {
                     self.bytes_contents = with_room(text.len(), buf.chunk());
                 }
-                // Beyond 4 GiB there is no room: there are then fewer than the shape has, which is refused.
+                // Above 4 GiB there is no room: the tensor then has fewer elements than its shape, and is refused.
                 self.bytes_contents.push(&text).unwrap_or_default();
                 Ok(())
             }
@@ -105,8 +105,8 @@ impl Message for Contents {
     }
 }
 
-/// Room for a string of so many bytes and all that follow it at once: a list that grows is copied, and takes twice as
-/// much meanwhile.
+/// Room for a string of `bytes` bytes and for all strings that follow it. A list that grows is copied, and takes twice
+/// as much memory meanwhile.
 fn with_room(bytes: usize, rest: &[u8]) -> TextsBuilder {
     let following = fields(rest).map_while(|field| match field {
         (8, Value::Bytes(text)) => Some(text.len()),
@@ -118,7 +118,7 @@ fn with_room(bytes: usize, rest: &[u8]) -> TextsBuilder {
     TextsBuilder::with_capacity(count, bytes)
 }
 
-/// Most bytes that reading makes of an `InferTensorContents`.
+/// Most bytes of memory that an `InferTensorContents` takes when it is read.
 pub fn most_bytes(message: &[u8]) -> usize {
     let of_field = |(number, value): (u64, Value<'_>)| {
         let (elements, size) = match (number, value) {
@@ -130,13 +130,13 @@ pub fn most_bytes(message: &[u8]) -> usize {
             (_, Value::Bytes(packed)) => (varints(packed), 8),
             (_, Value::Number) => (1, 8),
         };
-        // A list grows to twice its size, and its elements are copied into the tensor.
+        // A list may have room for twice its elements, and they are copied into the tensor.
         3 * size * elements
     };
     fields(message).map(of_field).sum()
 }
 
-/// Each ends with a byte below 128.
+/// The number of varints: each ends with a byte below 128.
 fn varints(packed: &[u8]) -> usize {
     packed.iter().filter(|byte| **byte < 0x80).count()
 }

@@ -1,4 +1,4 @@
-//! What there is and how it is: the calls beside queries.
+//! The calls that describe the server and its models.
 
 use sextant_types::Code;
 
@@ -11,7 +11,7 @@ use crate::{
     statistics::{self, DurationStatBody, StatisticBody},
 };
 
-/// Whether the server lives.
+/// Whether the server is alive.
 pub async fn server_live(
     _: Context,
     _: proto::ServerLiveRequest,
@@ -19,7 +19,7 @@ pub async fn server_live(
     Ok(proto::ServerLiveResponse { live: true })
 }
 
-/// Whether the server takes requests.
+/// Whether the server accepts requests.
 pub async fn server_ready(
     context: Context,
     _: proto::ServerReadyRequest,
@@ -28,7 +28,7 @@ pub async fn server_ready(
     Ok(proto::ServerReadyResponse { ready })
 }
 
-/// Whether a model can be answered; one that is not there cannot.
+/// Whether a model can answer queries; a model that does not exist cannot.
 pub async fn model_ready(
     context: Context,
     request: proto::ModelReadyRequest,
@@ -119,7 +119,7 @@ pub async fn model_config(
     Ok(proto::ModelConfigResponse { config })
 }
 
-/// What was answered under a name; without one, by each variant that has answered anything.
+/// The statistics of a name; without a name, of each variant that has answered anything.
 pub async fn model_statistics(
     context: Context,
     request: proto::ModelStatisticsRequest,

@@ -1,4 +1,4 @@
-//! Messages on the wire: a byte that says whether it is compressed, four of its length, and the message.
+//! Messages on the wire: a byte that says whether the message is compressed, its length in four bytes, and the message.
 
 use std::io::{Read, Write};
 
@@ -17,17 +17,17 @@ use crate::{body::body_too_large, problem::Problem, room::Reservation};
 /// Bytes before a message.
 pub const HEAD_BYTES: usize = 5;
 
-/// Most fields that the outermost part of a message may have: a few bytes of an empty tensor make a structure of
-/// some hundred.
+/// Most fields that the outermost part of a message may have: an empty tensor of a few bytes becomes a structure of
+/// some hundred bytes.
 const MOST_FIELDS: usize = 4096;
 
-/// Bytes that are taken from a compressed message at once.
+/// Bytes that are taken at once from a compressed message.
 const PIECE_BYTES: usize = 64 << 10;
 
 pub const ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
 pub const ACCEPTS: HeaderName = HeaderName::from_static("grpc-accept-encoding");
 
-/// What [`Encoding`] knows, as a header says it.
+/// The compressions that [`Encoding`] knows, as the value of a header.
 pub const ACCEPTED: HeaderValue = HeaderValue::from_static("identity,gzip,deflate");
 
 /// How messages are compressed.
@@ -65,7 +65,8 @@ pub fn only(body: &Bytes) -> Result<(Head, Bytes), Problem> {
     }
 }
 
-/// Reads a message: what it holds counts as its bytes do, and what is made of it, which `weigh` tells, before it is made.
+/// Reads a message. `taken` grows by the decompressed bytes, and by the memory that the message takes, which `weigh`
+/// returns, before the message is read.
 pub fn decode<M: Message + Default>(
     bytes: Bytes,
     encoding: Option<Encoding>,
@@ -92,13 +93,13 @@ pub fn decode<M: Message + Default>(
     M::decode(bytes).map_err(|error| refuse(format!("the message cannot be read: {error}")))
 }
 
-/// A message as it is sent.
+/// An encoded message, with its head.
 pub fn encode(message: &impl Message, encoding: Encoding) -> Vec<u8> {
     let length = message.encoded_len();
     if encoding == Encoding::Identity {
         let mut out = Vec::with_capacity(HEAD_BYTES + length);
         put_head(&mut out, false, length);
-        // There is room for all of it.
+        // The vector has room for the whole message.
         message.encode_raw(&mut out);
         return out;
     }
@@ -123,11 +124,11 @@ pub fn encode(message: &impl Message, encoding: Encoding) -> Vec<u8> {
 
 fn put_head(out: &mut Vec<u8>, compressed: bool, length: usize) {
     out.put_u8(compressed.into());
-    // Answers are as large as engines make them; none reaches 4 GiB.
+    // An answer is as large as the engine's outputs; none reaches 4 GiB.
     out.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
 }
 
-/// All of what is compressed, at most `max_bytes`.
+/// Decompresses all bytes, to at most `max_bytes`.
 fn inflate(
     mut from: impl Read,
     taken: &mut Reservation,
@@ -151,7 +152,7 @@ fn inflate(
     }
 }
 
-/// What a field has.
+/// The value of a field.
 #[derive(Debug, Clone, Copy)]
 pub enum Value<'a> {
     /// A number, of any width.
@@ -160,7 +161,8 @@ pub enum Value<'a> {
     Bytes(&'a [u8]),
 }
 
-/// The fields of the outermost part of a message by their numbers, up to where it is malformed, which reading it tells.
+/// The fields of the outermost part of a message, by number. It ends where the message is malformed; decoding the
+/// message reports that.
 pub fn fields(bytes: &[u8]) -> impl Iterator<Item = (u64, Value<'_>)> {
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -203,7 +205,7 @@ fn varint(bytes: &[u8], mut at: usize) -> Option<(u64, usize)> {
 // === impl Head ===
 
 impl Head {
-    /// The head at the beginning of `bytes`; `None` where there is not all of it.
+    /// The head at the beginning of `bytes`; `None` if not all of it is there.
     pub fn read(bytes: &[u8]) -> Result<Option<Self>, Problem> {
         let Some((&[flag, a, b, c, d], _)) = bytes.split_first_chunk::<HEAD_BYTES>() else {
             return Ok(None);
@@ -223,7 +225,7 @@ impl Head {
 // === impl Encoding ===
 
 impl Encoding {
-    /// How the messages of a call are compressed that say they are.
+    /// The compression of those messages of a call whose heads say that they are compressed.
     pub fn of_request(headers: &HeaderMap) -> Result<Self, Problem> {
         let Some(value) = headers.get(ENCODING) else {
             return Ok(Self::Identity);
@@ -235,7 +237,7 @@ impl Encoding {
         })
     }
 
-    /// How the answers of a call are compressed: as its requests, where the client takes that.
+    /// The compression of the answers of a call: that of the requests if the client accepts it, else none.
     pub fn of_answer(self, headers: &HeaderMap) -> Self {
         let accepted = headers.get_all(ACCEPTS).iter();
         let mut accepted = accepted

@@ -1,4 +1,4 @@
-//! `grpc.health.v1.Health`: whether the service takes calls.
+//! `grpc.health.v1.Health`: whether the service accepts calls.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{ApiState, problem::Problem};
 
-/// The services that can be asked about; the empty name is all of them.
+/// The services that a client can ask about; the empty name is all of them.
 const SERVICES: [&str; 3] = [
     "",
     "inference.GRPCInferenceService",
@@ -28,7 +28,7 @@ const SERVICES: [&str; 3] = [
 /// How often a change is looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// How it is now.
+/// The current status.
 pub async fn check(
     context: Context,
     request: HealthCheckRequest,
@@ -40,7 +40,7 @@ pub async fn check(
     Ok(response(now(&context.state)))
 }
 
-/// How it is now, and again whenever that changes.
+/// The current status, and the new status after each change.
 pub async fn watch(call: Call) -> Result<Response, Problem> {
     let state = call.context.state.clone();
     let mut held = state.collect(call.body).await?;
@@ -55,7 +55,7 @@ pub async fn watch(call: Call) -> Result<Response, Problem> {
     Ok(response)
 }
 
-/// Until the client has gone or the service stops.
+/// Sends the status until the client has gone or the service stops.
 async fn tell(state: ApiState, is_known: bool, sender: mpsc::Sender<Piece>) {
     let draining = state.draining();
     let mut told = None;

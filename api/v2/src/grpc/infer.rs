@@ -51,7 +51,7 @@ pub async fn model_infer(call: Call) -> Result<Response, Problem> {
     Ok(of_frame(taken.keep(frame), encoding))
 }
 
-/// Counts a query that is refused before it is read whom it asks.
+/// Counts a query that is refused before its route is known.
 pub fn counted<T>(
     state: &ApiState,
     since: Instant,
@@ -60,19 +60,19 @@ pub fn counted<T>(
     read.inspect_err(|problem| state.count_query(None, Err((problem.code(), since.elapsed()))))
 }
 
-/// How a query came.
+/// How a query arrived.
 pub struct CallContext<'a> {
     /// The call.
     pub context: &'a Context,
     /// Who asks.
     pub caller: &'a Caller,
-    /// When its last byte was there.
+    /// When its last byte arrived.
     pub arrived: Instant,
-    /// Whether it is the only one of its call, and given up with it.
+    /// Whether it is the only query of its call, and ends with the call.
     pub is_alone: bool,
 }
 
-/// Answers a query that has been read, and counts what became of it.
+/// Answers a query that has been read, and counts its outcome.
 pub async fn answer(
     asked: CallContext<'_>,
     request: proto::ModelInferRequest,

@@ -20,7 +20,7 @@ use crate::{
     repository, settings,
 };
 
-/// Has a variant loaded and waits until it has answered; from then on it does not count as idle.
+/// Loads a variant and waits until it has answered; from then on the name does not count as idle.
 pub async fn load(
     context: Context,
     request: proto::RepositoryModelLoadRequest,
@@ -42,7 +42,7 @@ pub async fn unload(
     Ok(proto::RepositoryModelUnloadResponse {})
 }
 
-/// What is traced, which is nothing; takes what changes nothing.
+/// The settings of traces, all off. It accepts a setting that changes nothing.
 pub async fn trace_setting(
     context: Context,
     request: proto::TraceSettingRequest,
@@ -62,7 +62,7 @@ pub async fn trace_setting(
     Ok(proto::TraceSettingResponse { settings })
 }
 
-/// What is logged; changes what is set, which takes the scope `admin`.
+/// The settings of the log. To change one, the caller needs the scope `admin`.
 pub async fn log_settings(
     context: Context,
     request: proto::LogSettingsRequest,

@@ -7,7 +7,7 @@ use sextant_types::Code;
 use super::{call::Context, proto};
 use crate::{memory, problem::Problem, regions::Registration};
 
-/// A region of the caller's, or all of them where none is named.
+/// A region of the caller, or all of its regions if the request names none.
 pub async fn system_status(
     context: Context,
     request: proto::SystemSharedMemoryStatusRequest,
@@ -43,7 +43,7 @@ pub async fn register(
     Ok(proto::SystemSharedMemoryRegisterResponse {})
 }
 
-/// Forgets a region of the caller's, or all of them where none is named.
+/// Forgets a region of the caller, or all of its regions if the request names none.
 pub async fn unregister(
     context: Context,
     request: proto::SystemSharedMemoryUnregisterRequest,
@@ -54,7 +54,7 @@ pub async fn unregister(
     Ok(proto::SystemSharedMemoryUnregisterResponse {})
 }
 
-/// No memory of a GPU is registered: there is no registering any.
+/// The regions of a GPU's memory: there are none, because none can be registered.
 pub async fn cuda_status(
     _: Context,
     _: proto::CudaSharedMemoryStatusRequest,
@@ -72,7 +72,7 @@ pub async fn cuda_register(
     Err(Problem::new(Code::RouteNotFound, detail))
 }
 
-/// None is registered, so none is afterwards.
+/// Nothing to forget: no memory of a GPU can be registered.
 pub async fn cuda_unregister(
     _: Context,
     _: proto::CudaSharedMemoryUnregisterRequest,

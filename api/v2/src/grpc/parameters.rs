@@ -1,4 +1,4 @@
-//! Parameters of requests and answers: the names of the HTTP routes, values of a type of their own.
+//! Parameters of requests and answers: the names are those of the HTTP routes, and a value has a type of its own.
 
 use std::{borrow::Cow, collections::BTreeMap};
 
@@ -13,15 +13,15 @@ use crate::{
     problem::Problem,
 };
 
-/// Parameters of a request or of one of its tensors; those that nobody knows are ignored, unless they begin as targets
-/// do.
+/// Parameters of a request or of one of its tensors. An unknown parameter is ignored, unless its name begins as those
+/// of targets do.
 #[derive(Clone, Copy)]
 pub struct Parameters<'a>(pub &'a BTreeMap<String, InferParameter>);
 
 // === impl Parameters ===
 
 impl<'a> Parameters<'a> {
-    /// What they demand.
+    /// The demands of the query.
     pub fn demands(self) -> Result<Demands, Problem> {
         demands::check_parameters(self.0.keys().map(String::as_str))?;
         let policy = self.get("slo_policy").map(text);
@@ -45,7 +45,7 @@ impl<'a> Parameters<'a> {
         })
     }
 
-    /// How many of the greatest elements of an output are wanted; 0 is all.
+    /// How many of the greatest elements of an output the client asks for; 0 is all.
     pub fn classes(self) -> Result<usize, Problem> {
         let Some(value) = self.get("classification") else {
             return Ok(0);
@@ -55,7 +55,7 @@ impl<'a> Parameters<'a> {
             .map_err(|_| refuse("classification", value, "a whole number, 0 or more"))
     }
 
-    /// Where in shared memory a tensor is, if it is there.
+    /// The part of shared memory that holds a tensor, if one does.
     pub fn part(self) -> Result<Option<Part>, Problem> {
         let Some(region) = self.get("shared_memory_region") else {
             return Ok(None);
@@ -78,7 +78,7 @@ impl<'a> Parameters<'a> {
         self.0.get(name)?.parameter_choice.as_ref()
     }
 
-    /// A number; text is taken too, as clients can send nothing else for a fraction.
+    /// A number. Text is accepted too, because clients can send a fraction in no other way.
     fn number(self, name: &'static str) -> Result<Option<f64>, Problem> {
         let Some(value) = self.get(name) else {
             return Ok(None);
@@ -123,7 +123,7 @@ fn text(value: &ParameterChoice) -> Cow<'_, str> {
     }
 }
 
-/// Where in shared memory an output is.
+/// The parameters that say where in shared memory an output is.
 pub fn of_part(part: &Part) -> BTreeMap<String, InferParameter> {
     let bytes = |bytes: u64| ParameterChoice::Int64Param(bytes.cast_signed());
     let told = [
@@ -141,7 +141,7 @@ pub fn of_part(part: &Part) -> BTreeMap<String, InferParameter> {
     BTreeMap::from(told)
 }
 
-/// What an answer tells besides its outputs, as over HTTP.
+/// The parameters of an answer, the same as over HTTP.
 pub fn of_answer(answer: &Answer, token: Option<String>) -> BTreeMap<String, InferParameter> {
     let text = |text: &str| ParameterChoice::StringParam(text.to_owned());
     let timings = &answer.timings;

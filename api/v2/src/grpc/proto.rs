@@ -4,10 +4,10 @@
 
 tonic::include_proto!("inference");
 
-/// Whether the service takes calls.
+/// Whether the service accepts calls.
 pub mod health {
     tonic::include_proto!("grpc.health.v1");
 }
 
-/// The services as reflection describes them: an encoded `FileDescriptorSet`.
+/// The descriptors of the services for reflection: an encoded `FileDescriptorSet`.
 pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/services.bin"));

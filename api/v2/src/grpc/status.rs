@@ -1,4 +1,4 @@
-//! Problems as gRPC tells them: a status, a message, and the stable code in metadata of its own.
+//! Problems in gRPC: a status, a message, and the stable code in a metadata entry.
 
 use std::fmt::Write;
 
@@ -15,7 +15,7 @@ use crate::problem::Problem;
 /// The stable code of a problem, whose page is `/docs/errors/{code}`.
 const CODE: HeaderName = HeaderName::from_static("sextant-code");
 
-/// When a client that tries again by itself should, milliseconds.
+/// When a client that tries again by itself should do so, milliseconds.
 const PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
 
 /// The type of every request and answer.
@@ -24,7 +24,7 @@ pub const CONTENT_TYPE: &str = "application/grpc";
 const STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 
-/// The status of a code: that of its kind, but where gRPC tells more apart.
+/// The status of a code: that of its kind, except where gRPC distinguishes more.
 pub fn status(code: Code) -> Status {
     match code {
         Code::RouteNotFound | Code::MethodNotAllowed => Status::Unimplemented,
@@ -51,11 +51,11 @@ fn status_of_kind(kind: ErrorKind) -> Status {
     }
 }
 
-/// Whether a request is a gRPC call, so that its problems are told as such.
+/// Whether a request is a gRPC call, whose problems are sent as gRPC sends them.
 pub fn is_call(headers: &HeaderMap) -> bool {
     let kind = headers.get(header::CONTENT_TYPE);
     let rest = kind.and_then(|kind| kind.as_bytes().strip_prefix(CONTENT_TYPE.as_bytes()));
-    // `application/grpc+proto` is one; `application/grpc-web` is not, nor is one whose messages are JSON.
+    // `application/grpc+proto` is a gRPC call; `application/grpc-web` is not, nor is one whose messages are JSON.
     let rest = rest.map(|rest| rest.strip_prefix(b"+proto").unwrap_or(rest));
     rest.is_some_and(|rest| matches!(rest.first(), None | Some(b';')))
 }
@@ -75,7 +75,7 @@ pub fn head() -> Response {
     response
 }
 
-/// What ends a call.
+/// The trailers of a call.
 pub fn trailers(ended: Result<(), &Problem>) -> HeaderMap {
     let mut trailers = HeaderMap::new();
     let Err(problem) = ended else {
@@ -94,7 +94,7 @@ pub fn trailers(ended: Result<(), &Problem>) -> HeaderMap {
     trailers
 }
 
-/// Text as a header can carry it: what is not printable ASCII as `%` and two hexadecimal digits.
+/// Text in the form of a header: a byte that is not printable ASCII becomes `%` and two hexadecimal digits.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for byte in text.bytes() {

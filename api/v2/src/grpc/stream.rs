@@ -1,7 +1,7 @@
-//! Queries in a stream: each is answered once, in the order in which they came; many are on their way at once.
+//! Queries in a stream. Each query is answered once, in the order of arrival; many are in flight at once.
 //!
-//! What is wrong with one query is told in its answer. What is wrong with the stream itself ends it: a message that
-//! is too large or no message at all.
+//! If a query is wrong, its answer says so. An error of the stream itself ends the stream: a message that is too large,
+//! or bytes that are no message.
 
 use std::time::{Duration, Instant};
 
@@ -28,7 +28,7 @@ use crate::{
     room::Reservation,
 };
 
-/// Most queries of one stream that are on their way; further ones are not read before.
+/// Most queries of one stream in flight; the next one is read when one of them is answered.
 const MOST_IN_FLIGHT: usize = 64;
 
 /// Answers that wait for the client to take them.
@@ -53,7 +53,7 @@ pub fn channel(encoding: Encoding) -> (mpsc::Sender<Piece>, Response) {
     (sender, call::with_messages(Body::new(body), encoding))
 }
 
-/// Ends when the stream does or its client has gone, with what is on its way then.
+/// Runs until the stream ends or its client has gone. It then drops the queries in flight.
 async fn run(call: Call, encoding: Encoding, sender: mpsc::Sender<Piece>) {
     let Call { context, body, .. } = call;
     let queries = Queries {
@@ -118,7 +118,7 @@ impl Queries<'_> {
     }
 }
 
-/// The answer to one query of a stream, as it is sent. The encodings are those of what comes and what is sent.
+/// The encoded answer to one query of a stream. The encodings are those of the requests and of the answers.
 async fn one(
     context: &Context,
     (encoding, answering): (Encoding, Encoding),
@@ -147,7 +147,7 @@ async fn one(
             context.state.metrics().problem(path, problem.code());
             let reply = ModelStreamInferResponse {
                 error_message: format!("{}: {}", problem.code(), problem.told()),
-                // Tells which query it was.
+                // Tells the client which query failed.
                 infer_response: Some(super::proto::ModelInferResponse {
                     id,
                     model_name,
@@ -161,7 +161,7 @@ async fn one(
     match taken {
         None => frame.into(),
         Some(mut taken) => {
-            // What was taken for its outputs covers it.
+            // The memory that was reserved for the outputs suffices.
             taken.resize(frame.len()).unwrap_or_default();
             taken.keep(frame)
         }
@@ -182,7 +182,7 @@ async fn reply(
     } = message;
     let state = &context.state;
     let caller = context.caller()?;
-    // Each counts as a request of its own would; the first one was counted with the call.
+    // Each query counts as a request of its own; the first was counted with the call.
     let _place = match is_first {
         true => caller.take_place(state)?,
         false => caller.charge(state).await?,
@@ -202,12 +202,12 @@ async fn reply(
     infer::answer(query, request).await
 }
 
-/// A message of a stream and its part of the room for bodies.
+/// A message of a stream, with the memory that is reserved for it.
 struct Message {
     head: Head,
     bytes: Bytes,
     taken: Reservation,
-    /// Whether none came before it.
+    /// Whether it is the stream's first message.
     is_first: bool,
 }
 
@@ -218,9 +218,9 @@ struct Messages {
     taken: Reservation,
     max_bytes: usize,
     longest: Duration,
-    /// When the rest of the message must be there.
+    /// When the rest of the message must have arrived.
     until: Option<tokio::time::Instant>,
-    /// Whether there was one.
+    /// Whether the stream has had a message.
     has_begun: bool,
 }
 
@@ -239,7 +239,7 @@ impl Messages {
         }
     }
 
-    /// The next message; `None` at the end. May be dropped and called again.
+    /// The next message; `None` at the end. A caller may drop the future and call again.
     async fn next(&mut self) -> Result<Option<Message>, Problem> {
         loop {
             if let Some(message) = self.whole()? {
@@ -278,7 +278,7 @@ impl Messages {
         }
     }
 
-    /// The message at the beginning of what is there.
+    /// The message at the beginning of the received bytes, if it is complete.
     fn whole(&mut self) -> Result<Option<Message>, Problem> {
         let Some(head) = Head::read(&self.buffer)? else {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! Tensors as gRPC carries them: elements one by one in typed fields, or all bytes of a tensor in one entry.
+//! Tensors in gRPC messages: single elements in typed fields, or all bytes of a tensor in one entry.
 
 use bytes::Bytes;
 use sextant_types::{Code, Data, DataType, Element, InvalidTensor, NamedTensor, Tensor};
@@ -16,14 +16,14 @@ use crate::{
     selection::{Output, SelectedOutput, Selection},
 };
 
-/// Bytes of a field that has been read, about: a parameter in a map.
+/// Bytes of memory that a field takes when it has been read, about: a parameter in a map.
 const FIELD_BYTES: usize = 256;
 
 /// An input of a request.
 type Input = proto::model_infer_request::InferInputTensor;
 
-/// The inputs of a request: from shared memory, which `regions` reads, from the entries of `raw` where there are
-/// any, else from typed fields.
+/// The inputs of a request: from shared memory, which `regions` reads, or from the entries of `raw` if there are any,
+/// or else from typed fields.
 pub fn inputs(
     inputs: Vec<Input>,
     raw: Vec<Bytes>,
@@ -79,7 +79,7 @@ pub fn inputs(
     inputs.zip(parts).map(&mut read).collect()
 }
 
-/// Most bytes that reading makes of a `ModelInferRequest`.
+/// Most bytes of memory that a `ModelInferRequest` takes when it is read.
 pub fn most_bytes(request: &[u8]) -> usize {
     let of_input = |(number, value): (u64, Value<'_>)| match (number, value) {
         (3, Value::Bytes(shape)) => 8 * shape.len(),
@@ -93,7 +93,7 @@ pub fn most_bytes(request: &[u8]) -> usize {
     fields(request).map(of_request).sum()
 }
 
-/// The outputs of an answer, and their bytes where not all are in typed fields.
+/// The outputs of an answer, and their bytes if not all of them are in typed fields.
 pub fn outputs(
     outputs: Vec<Output>,
     is_typed: bool,
@@ -109,7 +109,7 @@ pub fn outputs(
         let tensor = named.tensor;
         let contents = is_typed.then(|| contents(&tensor));
         match (&part, is_typed) {
-            // Clients count the entries by the outputs.
+            // Clients find the entry of an output by the output's position.
             (Some(_), _) => raw.push(Bytes::new()),
             (None, false) => raw.push(binary::bytes(&tensor)),
             (None, true) => {}
@@ -144,7 +144,7 @@ fn is_half(data_type: DataType) -> bool {
     matches!(data_type, DataType::Fp16 | DataType::Bf16)
 }
 
-/// A tensor from typed fields; those of other types must be empty.
+/// A tensor from its typed field; the fields of other types must be empty.
 fn typed(data_type: DataType, shape: Vec<usize>, contents: Contents) -> Result<Tensor, String> {
     let Some(field) = field(data_type) else {
         return Err(format!(
@@ -207,7 +207,7 @@ fn field(data_type: DataType) -> Option<&'static str> {
     })
 }
 
-/// A tensor of elements that travel in a wider type.
+/// A tensor whose elements are sent in a wider type.
 fn narrow<W, N>(shape: Vec<usize>, values: &[W]) -> Result<Tensor, String>
 where
     W: Copy + std::fmt::Display,
@@ -248,16 +248,16 @@ fn contents(tensor: &Tensor) -> Contents {
         (DataType::Fp32, _) => contents.fp32_contents = all(tensor),
         (DataType::Fp64, _) => contents.fp64_contents = all(tensor),
         (DataType::Bytes, Data::Strings(texts)) => {
-            // They were a tensor, and are as many bytes as that.
+            // The texts were a tensor, and take as many bytes here.
             contents.bytes_contents.extend(texts).unwrap_or_default();
         }
-        // They are never asked for: they have no field.
+        // No caller asks for these types: they have no field.
         _ => {}
     }
     contents
 }
 
-/// What is wanted of the outputs.
+/// The outputs that a request asks for.
 pub fn selection(
     outputs: &[proto::model_infer_request::InferRequestedOutputTensor],
 ) -> Result<Selection, Problem> {

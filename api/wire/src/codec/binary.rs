@@ -11,7 +11,7 @@ const LENGTH_BYTES: usize = 4;
 /// Why a binary part is not the announced tensor.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Error {
-    /// A length prefix points behind the end.
+    /// A length prefix points beyond the end.
     #[error("string {0} is cut short in the binary data")]
     Cut(usize),
     /// A boolean that is neither 0 nor 1.
@@ -34,7 +34,8 @@ pub fn parse(data_type: DataType, shape: Vec<usize>, bytes: Bytes) -> Result<Ten
     }
 }
 
-/// Bytes that [`parse`] makes of so many: strings are put together anew, a place each in place of a length.
+/// Bytes of memory that [`parse`] allocates for `bytes` bytes: strings are copied, each with an entry instead of a
+/// length.
 pub fn most_bytes(data_type: DataType, bytes: usize) -> usize {
     match data_type {
         DataType::Bytes => bytes + Texts::ELEMENT_BYTES,
@@ -50,7 +51,7 @@ pub fn size(tensor: &Tensor) -> usize {
     }
 }
 
-/// What [`append`] appends; plain elements are shared, not copied.
+/// The bytes that [`append`] appends; plain elements are shared, not copied.
 pub fn bytes(tensor: &Tensor) -> Bytes {
     match tensor.data() {
         Data::Plain(bytes) => bytes.clone(),

@@ -1,8 +1,7 @@
-//! Elements of a tensor out of JSON text.
+//! Reading the elements of a tensor from JSON text.
 //!
-//! The text is a complete JSON value already (serde has checked it), so a scan for brackets and
-//! separators is enough. The scan keeps a counter for each depth and never recurses: the depth
-//! is bounded by the rank.
+//! The text is a complete JSON value (serde has checked it), so a scan for brackets and separators is enough. The scan
+//! keeps a counter for each depth and never recurses: the rank bounds the depth.
 
 use std::borrow::Cow;
 
@@ -18,12 +17,12 @@ pub enum Error {
     Element {
         /// Row-major index.
         index: usize,
-        /// What stands there, shortened.
+        /// The element, shortened.
         token: String,
         /// The declared type.
         data_type: DataType,
     },
-    /// Nesting that contradicts the shape.
+    /// The nesting contradicts the shape.
     #[error(
         "the nesting of `data` does not match shape {shape:?}: send it flat or nested as the shape"
     )]
@@ -56,8 +55,8 @@ pub fn parse(data_type: DataType, shape: Vec<usize>, text: &str) -> Result<Tenso
     }
 }
 
-/// Most bytes that [`parse`] makes of `text`. An element is at least one character and a comma, a string two and a
-/// comma: no shape makes us reserve more than the body justifies.
+/// Most bytes that [`parse`] allocates for `text`. An element takes at least one character and a comma, a string two
+/// and a comma, so a shape reserves no more memory than the body justifies.
 pub fn most_bytes(data_type: DataType, shape: &[usize], text: &str) -> usize {
     match data_type.size() {
         Some(size) => plain_room(shape, text) * size,
@@ -81,16 +80,16 @@ fn strings_room(shape: &[usize], text: &str) -> (usize, usize) {
 
 /// One element of a plain tensor.
 trait Parse: Sized {
-    /// Appends the little-endian bytes of `token`; `None` when it is not such a value.
+    /// Appends the little-endian bytes of `token`; `None` if `token` is not a value of this type.
     fn append(token: &str, out: &mut Vec<u8>) -> Option<()>;
 
-    /// Appends those of a value that is no number: a missing one, or an infinity.
+    /// Appends the bytes of a value that is not a number: a missing value or an infinity.
     fn append_special(_token: &str, _out: &mut Vec<u8>) -> Option<()> {
         None
     }
 
-    /// Appends those of the short number that `json` begins with, and returns its length; `None` where it begins with
-    /// anything that has to be looked at closer.
+    /// Appends the bytes of the short number at the beginning of `json`, and returns its length; `None` if `json`
+    /// begins with anything else.
     fn append_short(_json: &[u8], _out: &mut Vec<u8>) -> Option<usize> {
         None
     }
@@ -122,7 +121,7 @@ macro_rules! floats {
         $(impl Parse for $type {
             fn append($token: &str, out: &mut Vec<u8>) -> Option<()> {
                 let value: $type = $value;
-                // Too large for the type: an infinity that nobody has written.
+                // The number is too large for the type: the client has not written an infinity.
                 value.is_finite().then(|| out.extend_from_slice(&value.to_le_bytes()))
             }
 
@@ -176,7 +175,7 @@ fn plain<T: Parse>(data_type: DataType, shape: Vec<usize>, text: &str) -> Result
         }
         let end = token_end(json, at);
         let token = &text[at..end];
-        // Quoted numbers are no numbers, and neither are words that Rust's parser knows.
+        // A quoted number is not a number, and neither is a word that Rust's parser accepts.
         let first = token.as_bytes()[0];
         let number = first == b'-' || first.is_ascii_digit() || data_type == DataType::Bool;
         let read = if number {
@@ -210,7 +209,7 @@ fn strings(shape: Vec<usize>, text: &str) -> Result<Tensor, Error> {
     Ok(Tensor::from_texts(shape, out.finish())?)
 }
 
-/// The text of a string that is right JSON; `None` for anything else.
+/// The text of a valid JSON string; `None` for anything else.
 fn unquoted(token: &str) -> Option<Cow<'_, str>> {
     let text = token.strip_prefix('"')?.strip_suffix('"')?;
     match memchr::memchr(b'\\', text.as_bytes()) {
@@ -219,7 +218,7 @@ fn unquoted(token: &str) -> Option<Cow<'_, str>> {
     }
 }
 
-/// Elements beyond those of the shape are counted and not kept.
+/// Elements beyond the shape are counted and not kept.
 fn check_length(data_type: DataType, shape: &[usize], given: usize) -> Result<(), InvalidTensor> {
     let expected = expected(shape);
     if given <= expected {
@@ -247,8 +246,8 @@ fn bad(index: usize, token: &str, data_type: DataType) -> Error {
     }
 }
 
-/// Calls `element` with the number and the place of every scalar in order, which returns where it ends, checks the
-/// nesting, and returns how many there are.
+/// Calls `element` with the index and the position of every scalar in order; `element` returns where the scalar ends.
+/// Checks the nesting, and returns the number of scalars.
 fn scan(
     shape: &[usize],
     text: &str,
@@ -301,11 +300,11 @@ fn string_end(bytes: &[u8], start: usize) -> usize {
     bytes.len()
 }
 
-/// Most brackets around an element.
+/// Greatest depth of brackets around an element.
 const DEEPEST: usize = 64;
 
-/// The shape that brackets follow: dimensions of 1 may have more or fewer than there are, as where those of a batch are
-/// forgotten.
+/// The shape that the brackets follow. There may be more or fewer brackets for dimensions of size 1 than the shape has,
+/// because clients forget those of a batch.
 fn nested<'a>(shape: &'a [usize], bytes: &[u8]) -> Cow<'a, [usize]> {
     let depth = bytes
         .iter()
@@ -333,12 +332,12 @@ fn nested<'a>(shape: &'a [usize], bytes: &[u8]) -> Cow<'a, [usize]> {
 
 /// Checks that brackets are flat or follow the shape.
 struct Nesting<'a> {
-    /// The shape that was announced.
+    /// The shape in the request.
     announced: &'a [usize],
     shape: &'a [usize],
     /// Members seen so far of the open array at each depth.
     counts: Vec<usize>,
-    /// Depth at which elements stand, once one was seen.
+    /// Depth of the elements, once one was seen.
     leaf: Option<usize>,
 }
 

@@ -1,5 +1,5 @@
-//! Bodies of two sections: JSON, and the tensors whose elements are not in it, one behind the other. The header
-//! `inference-header-content-length` tells where the first ends, as in the Open Inference Protocol.
+//! Bodies with two sections: JSON, and then the tensors whose elements are not in the JSON. The header
+//! `inference-header-content-length` says where the first section ends, as in the Open Inference Protocol.
 
 use axum::{
     body::Body,
@@ -12,7 +12,7 @@ use sextant_types::{Code, NamedTensor};
 use super::{Part, Reader, TensorBody, binary, short};
 use crate::{extract::digits, problem::Problem, room::Reservation};
 
-/// Length of the JSON part of a body, in bytes; the rest is tensors.
+/// Length of the JSON part of a body, in bytes; tensors follow.
 pub const HEADER_LENGTH: HeaderName = HeaderName::from_static("inference-header-content-length");
 
 /// The JSON part of a body and the binary part behind it.
@@ -39,7 +39,7 @@ pub fn split(headers: &HeaderMap, body: &Bytes) -> Result<(Bytes, Bytes), Proble
     }
 }
 
-/// Refuses shared memory, which belongs to the Open Inference Protocol.
+/// Refuses shared memory, which only the Open Inference Protocol has.
 pub fn no_regions(_: &mut Reservation, _: &Part) -> Result<Bytes, Problem> {
     let detail = "tensors in shared memory are taken under `/v2` alone";
     Err(Problem::new(Code::InvalidRegion, detail))
@@ -92,7 +92,7 @@ pub fn inputs(
     Err(Problem::new(Code::InvalidTensor, detail))
 }
 
-/// A 200 with both sections; the first is so long.
+/// A 200 with both sections; `json_bytes` is the length of the first.
 pub fn response(json_bytes: usize, body: Bytes) -> Response {
     let length = HeaderValue::from(json_bytes);
     let mut response = Response::new(Body::from(body));

@@ -12,7 +12,7 @@ pub fn tensor(out: &mut Vec<u8>, named: &NamedTensor) {
     out.push(b'}');
 }
 
-/// Bytes that the elements of a tensor are written in: of strings those without escapes, of floats those that are usual.
+/// Bytes of the written elements of a tensor: exact for strings without escapes, a usual value for floats.
 pub fn most_bytes(tensor: &Tensor) -> usize {
     match tensor.texts() {
         Some(texts) => texts.bytes().len() + 3 * texts.len(),
@@ -20,7 +20,7 @@ pub fn most_bytes(tensor: &Tensor) -> usize {
     }
 }
 
-/// The same of so many numbers.
+/// The same for `count` numbers.
 pub fn most_bytes_of(data_type: DataType, count: usize) -> usize {
     let one = match data_type {
         DataType::Uint8 => 4,
@@ -34,7 +34,7 @@ pub fn most_bytes_of(data_type: DataType, count: usize) -> usize {
     one * count
 }
 
-/// Appends the same with the data left to the binary part: `parameters.binary_data_size`.
+/// Appends the same, with the data in the binary part: `parameters.binary_data_size`.
 pub fn binary_tensor(out: &mut Vec<u8>, named: &NamedTensor, size: usize) {
     head(out, named);
     out.extend_from_slice(b",\"parameters\":{\"binary_data_size\":");
@@ -42,7 +42,8 @@ pub fn binary_tensor(out: &mut Vec<u8>, named: &NamedTensor, size: usize) {
     out.extend_from_slice(b"}}");
 }
 
-/// Appends the same with the data in a region of shared memory: its name, where the data begins there, and its bytes.
+/// Appends the same, with the data in a region of shared memory: the region's name, the offset of the data, and its
+/// bytes.
 pub fn elsewhere(out: &mut Vec<u8>, named: &NamedTensor, (region, at, size): (&str, u64, u64)) {
     head(out, named);
     out.extend_from_slice(b",\"parameters\":{\"shared_memory_region\":");

@@ -1,9 +1,9 @@
-//! Objects are objects: what is read as a struct must not be written as an array.
+//! A struct must be written as an object, not as an array.
 //!
-//! The code that serde derives for a struct takes a sequence as well, its members by position, so that
-//! `[20]` would be targets with a latency. [`Objects`] passes everything on to the deserializer inside,
-//! at every depth, but refuses a sequence where a struct is asked for. The content of enums passes as it
-//! is. All of it is resolved when it is compiled: nothing is looked up or allocated.
+//! The code that serde derives for a struct accepts a sequence as well, with its members by position, so that `[20]`
+//! would be targets with a latency. [`Objects`] passes everything on to the deserializer inside, at every depth, but
+//! refuses a sequence in place of a struct. The content of enums passes unchanged. All of this is resolved at compile
+//! time: nothing is looked up or allocated.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use serde::de::{
     DeserializeSeed, Deserializer, EnumAccess, Error, MapAccess, SeqAccess, Unexpected, Visitor,
 };
 
-/// A deserializer, visitor, seed or access that demands objects of what is inside.
+/// A deserializer, visitor, seed or access that requires objects for structs inside.
 pub(super) struct Objects<T>(pub(super) T);
 
 /// The visitor of a struct.

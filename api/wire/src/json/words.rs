@@ -1,6 +1,6 @@
-//! Mistakes in the words of JSON: the reader below speaks of Rust's types.
+//! Errors in the terms of JSON: the JSON reader's messages name Rust's types.
 
-/// What the reader says, and what it means to somebody who writes JSON. Longer ones first.
+/// Phrases of the reader's messages, and their meaning for a person who writes JSON. Longer ones first.
 const WORDS: [(&str, &str); 25] = [
     (
         "EOF while parsing a string",
@@ -47,12 +47,12 @@ const WORDS: [(&str, &str); 25] = [
     ("expected a boolean", "expected `true` or `false`"),
 ];
 
-/// What a reader's error says, in such words.
+/// A reader's message in the terms of JSON.
 pub(super) fn plain(said: &str) -> String {
     let mut text = WORDS.iter().fold(said.to_owned(), |text, (word, plain)| {
         text.replace(word, plain)
     });
-    // `struct TargetsBody`, `enum OnInfeasible`, `tuple struct Text`: names that nobody outside knows.
+    // `struct TargetsBody`, `enum OnInfeasible`, `tuple struct Text`: clients do not know these names.
     for (begin, plain) in [
         ("expected struct ", "expected an object"),
         ("expected tuple struct ", "expected a string"),
@@ -69,7 +69,7 @@ pub(super) fn plain(said: &str) -> String {
     text
 }
 
-/// Where a mistake is, without the parts of a path that nobody could name.
+/// The path of a mistake, without the parts that have no name in JSON.
 pub(super) fn place(path: &str) -> Option<String> {
     let known = path.trim_end_matches(['?', '.']);
     (!known.is_empty()).then(|| known.to_owned())

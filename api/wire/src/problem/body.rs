@@ -1,4 +1,4 @@
-//! The problem document on the wire, its members in the order in which people read them.
+//! The problem document on the wire. Its members are in the order in which people read them.
 
 use std::borrow::Cow;
 
@@ -87,7 +87,7 @@ pub struct ProblemBody {
 }
 
 impl From<&Candidate> for CandidateBody {
-    /// The bound is named after the metric's direction: errors are negative on the quality scale.
+    /// The bound is named by the metric's direction: errors are negative on the quality scale.
     fn from(candidate: &Candidate) -> Self {
         let bound = candidate.quality_bound;
         let is_error = bound.is_sign_negative();
@@ -109,7 +109,7 @@ impl From<&Candidate> for CandidateBody {
 }
 
 impl CandidateBody {
-    /// A candidate of a query that asked for such targets.
+    /// A candidate, with those of the query's targets that it misses.
     pub fn missing(candidate: &Candidate, targets: &Targets) -> Self {
         let accuracy = targets
             .min_quality

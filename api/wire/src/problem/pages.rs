@@ -1,4 +1,4 @@
-//! The page of each error code, part of the program.
+//! The page of each error code. The pages are part of the program.
 //!
 //! The match is exhaustive: a code without a page does not compile.
 

@@ -1,5 +1,5 @@
-//! Errors of the stores as problems. What a client can act on keeps its message; a fault of the
-//! service goes to the log with its causes.
+//! Errors of the stores as problems. An error that the client can act on keeps its message; an
+//! internal fault goes to the log with its causes.
 
 use std::{error::Error, io};
 
@@ -52,19 +52,20 @@ impl From<sextant_storage::Error> for Problem {
     }
 }
 
-/// A problem on its way through a stream's error.
+/// A problem as the error of a stream.
 #[derive(Debug, thiserror::Error)]
 #[error("{0:?}")]
 pub struct Refusal(pub Problem);
 
-/// The reason where a stream was ended by this crate, somewhere among the causes of its error.
+/// The problem with which this crate ended a stream, if it is among the causes of the stream's
+/// error.
 pub fn refusal(error: &(dyn Error + 'static)) -> Option<Problem> {
     let mut cause = Some(error);
     while let Some(error) = cause {
         if let Some(Refusal(problem)) = error.downcast_ref() {
             return Some(problem.clone());
         }
-        // What an error of reading holds is none of its causes.
+        // `source` of an I/O error skips the error that it contains.
         let held = error
             .downcast_ref::<io::Error>()
             .and_then(io::Error::get_ref);

@@ -1,4 +1,4 @@
-//! Uploads that come too slowly end.
+//! Ends uploads that are too slow.
 
 use std::{
     pin::{Pin, pin},
@@ -17,15 +17,15 @@ use crate::{
     problem::{Problem, Refusal},
 };
 
-/// A body that ends with a coded refusal when it brings less than it must. Only the time counts in which
-/// it is waited for: a store that is slow is not the client's fault.
+/// A body that ends with a coded refusal if the client sends too slowly. Only the time in which the reader waits for
+/// the body counts: the client does not pay for a slow store.
 pub struct PacedBody {
     body: Body,
     min_bytes_per_s: u64,
     grace: Duration,
-    /// Bytes of the present span, which ends when it was waited for them as long as the grace.
+    /// Bytes of the present span. A span ends when the waits in it are as long as the grace.
     bytes: u64,
-    /// How long it was waited in this span, the present wait excepted.
+    /// Time that the reader has waited in this span, without the present wait.
     waited: Duration,
     waits_since: Option<Instant>,
     look_again: Option<Pin<Box<Sleep>>>,
@@ -52,7 +52,7 @@ pub fn paced(body: Body, limits: &Limits) -> Body {
 // === impl PacedBody ===
 
 impl PacedBody {
-    /// Ready when the body was waited for too long.
+    /// Ready if the reader has waited for the body for too long.
     fn poll_too_slow(&mut self, cx: &mut Context<'_>) -> Poll<Refusal> {
         loop {
             let since = *self.waits_since.get_or_insert_with(Instant::now);

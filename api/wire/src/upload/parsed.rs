@@ -1,8 +1,8 @@
-//! A body on its way to a parser that keeps what it cannot parse yet.
+//! A body for a parser that keeps what it cannot parse yet.
 //!
-//! The parser of forms reads as long as something is there, and looks at it afterwards: a client that sends
-//! quickly, or a part whose head has no end, would fill the memory. Here the body pauses behind each piece, so that
-//! it is parsed, and ends where too much of it was not.
+//! The parser of forms reads as long as there are bytes, and looks at them afterwards: a client that sends quickly, or
+//! a part whose head has no end, would fill the memory. This body pauses after each piece, so that the parser parses
+//! it, and ends if too many bytes remain unparsed.
 
 use std::{
     pin::{Pin, pin},
@@ -23,10 +23,10 @@ use crate::{
     problem::{Problem, Refusal},
 };
 
-/// Most bytes that are sent and not parsed: those of a part's head, and the pieces in which a body comes.
+/// Most bytes that are passed on and not parsed: those of a part's head, and the pieces of the body.
 const MOST_UNPARSED_BYTES: usize = 1 << 20;
 
-/// How far a body was parsed, as its parser tells.
+/// How much of a body its parser has parsed.
 #[derive(Debug, Clone, Default)]
 pub struct Progress(Arc<Shared>);
 
@@ -40,14 +40,14 @@ struct Shared {
 struct ThrottledBody {
     body: Body,
     progress: Progress,
-    /// Whether a piece was given last.
+    /// Whether a piece was passed on last.
     has_given: bool,
-    /// Bytes that nobody wanted.
+    /// Bytes that were discarded.
     discarded: usize,
     is_over: bool,
 }
 
-/// The body of a form, and whom its parser tells how far it is.
+/// The body of a form, and the progress that its parser reports to.
 pub fn parsed(body: Body) -> (Body, Progress) {
     let progress = Progress::default();
     let body = Body::new(ThrottledBody {
@@ -63,12 +63,12 @@ pub fn parsed(body: Body) -> (Body, Progress) {
 // === impl Progress ===
 
 impl Progress {
-    /// What came so far is parsed, but for a part of the last piece.
+    /// The bytes so far are parsed, except for a part of the last piece.
     pub fn made(&self) {
         self.0.unparsed_bytes.store(0, Ordering::Relaxed);
     }
 
-    /// Nobody wants the rest: it is read and thrown away.
+    /// The rest is not needed: it is read and discarded.
     pub fn unwanted(&self) {
         self.0.is_unwanted.store(true, Ordering::Relaxed);
     }
@@ -77,10 +77,10 @@ impl Progress {
         self.0.is_unwanted.load(Ordering::Relaxed)
     }
 
-    /// Counts a piece; `false` where too much is not parsed.
+    /// Counts a piece; `false` if too many bytes are not parsed.
     fn takes(&self, bytes: usize) -> bool {
         let before = self.0.unparsed_bytes.fetch_add(bytes, Ordering::Relaxed);
-        // The first piece is taken whatever its size: it is there already.
+        // The first piece is accepted whatever its size, because it is in memory already.
         before == 0 || before + bytes <= MOST_UNPARSED_BYTES
     }
 }

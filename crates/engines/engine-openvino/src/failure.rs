@@ -1,4 +1,4 @@
-//! OpenVINO's errors as the trait's.
+//! Converts OpenVINO's errors to the trait's.
 
 use openvino::InferenceError;
 use sextant_engine::Error;
@@ -6,10 +6,10 @@ use sextant_engine::Error;
 /// Longest text that is kept of a message.
 const MAX_MESSAGE: usize = 400;
 
-/// What comes before the names of operators that OpenVINO does not have.
+/// The text before the names of operators that OpenVINO does not have.
 const UNKNOWN: &str = "No conversion rule found for operations:";
 
-/// A file that was read, and that OpenVINO has no way to compute.
+/// The file was read, but OpenVINO cannot compute it.
 const UNCONVERTED: &str = "OpConversionFailure";
 
 /// Why a model could not be read or prepared.
@@ -35,7 +35,7 @@ pub(crate) fn run(error: &InferenceError) -> Error {
     }
 }
 
-/// What the library said, without where in its sources it said it.
+/// The library's message, without its place in the library's sources.
 pub(crate) fn message(error: &InferenceError) -> String {
     let kind = error.kind.to_string();
     let said = error.message.as_deref().unwrap_or(&kind);

@@ -2,17 +2,16 @@
 //!
 //! Entry points: [`OpenvinoEngine::find_library`], [`OpenvinoEngine::new`].
 //!
-//! The library is loaded at run time, so that the service builds and starts without it. Where the processor
-//! multiplies 16-bit floats it offers [`Precision::Bf16`] (or [`Precision::Fp16`]) without another artefact:
-//! the weights are converted while they are loaded, inputs and outputs stay as the model declares them.
+//! The library is loaded at run time, so that the service builds and starts without it. If the processor multiplies
+//! 16-bit floats, it offers [`Precision::Bf16`] (or [`Precision::Fp16`]) without another artefact: the weights are
+//! converted while they are loaded, and inputs and outputs stay as the model declares them.
 //!
-//! Its kernels know no 64-bit elements: integers of 64 bits travel as 32-bit ones inside, so inputs that do
-//! not fit are refused, and models that take or give 64-bit floats are refused whole. Strings it takes none.
+//! Its kernels know no 64-bit elements. It converts 64-bit integers to 32 bits inside, so inputs that do not fit are
+//! refused, and models with 64-bit floats as inputs or outputs are refused. It accepts no strings.
 //!
-//! **Invariant:** a session runs on the caller's thread and `threads - 1` others, on one thread at a time.
-//! OpenVINO's own way of running several at once hands each of them to another thread, which costs a small
-//! model 30 us a batch; concurrent runs get sessions of their own here, which share the weights as they
-//! were read.
+//! **Invariant:** a session runs on the caller's thread and `threads - 1` others, for one thread at a time. OpenVINO's
+//! own way of running several batches at once passes each of them to another thread, which costs a small model 30 us a
+//! batch. Here concurrent runs get sessions of their own, which share the weights as they were read.
 
 use std::{
     path::{Path, PathBuf},
@@ -47,7 +46,7 @@ pub struct OpenvinoEngine {
 }
 
 impl OpenvinoEngine {
-    /// Loads the library at `library`, and asks it what this machine's processor can do.
+    /// Loads the library at `library`, and asks it for the abilities of this machine's processor.
     ///
     /// The first call in a process decides which library is used; later ones share it.
     pub fn new(library: &Path) -> Result<Self, Error> {
@@ -69,9 +68,8 @@ impl OpenvinoEngine {
         })
     }
 
-    /// Where the library is: `configured`, else the package `openvino` of the Python environment that this program was
-    /// installed into, else in the cache folder that `cargo xtask provision` fills, see
-    /// [`find_library`].
+    /// The path of the library: `configured`, else the package `openvino` of the Python environment that this program
+    /// was installed into, else in the cache folder that `cargo xtask provision` fills, see [`find_library`].
     pub fn find_library(configured: Option<&Path>) -> Option<PathBuf> {
         let place = Path::new(&format!("openvino-{LIBRARY_VERSION}")).join(LIBRARY_FILE);
         let packaged = Path::new("openvino/libs").join(LIBRARY_FILE);
@@ -79,7 +77,7 @@ impl OpenvinoEngine {
     }
 }
 
-/// What a processor with these words of OpenVINO's for its abilities computes in at full speed.
+/// The precisions in which a processor with these abilities, in OpenVINO's words, computes at full speed.
 fn precisions(able: &str) -> Vec<Precision> {
     let is_able = |word: &str| able.split_whitespace().any(|it| it == word);
     let mut precisions = vec![Precision::Fp32, Precision::Int8Static];

@@ -1,4 +1,4 @@
-//! Loaded models: what was read of a file, and the sessions that are made from it.
+//! Loaded models: the parsed file, and the sessions that are made from it.
 
 use std::{ops::RangeInclusive, sync::Arc, thread};
 
@@ -23,21 +23,21 @@ pub(crate) struct Models {
     models: LiveMap<(Digest, Precision, u16), OpenvinoModel>,
 }
 
-/// A file that was read, with its weights.
+/// A parsed file, with its weights.
 pub(crate) struct ParsedModel {
-    /// Whoever makes a session from it looks at it alone.
+    /// Locked by the thread that makes a session from it.
     pub(crate) model: Mutex<Model>,
     pub(crate) signature: Signature,
-    /// Whether a run fails for its inputs' sizes or not at all.
+    /// Whether only the sizes of inputs can make a run fail.
     pub(crate) by_sizes: bool,
-    /// What inputs may hold that are looked up in tables: beyond them, OpenVINO answers zeros without a word.
+    /// The allowed values of inputs that are looked up in tables: for other values, OpenVINO answers zeros silently.
     indices: Vec<(String, RangeInclusive<i64>)>,
     weights_bytes: u64,
-    /// Of a large model: OpenVINO reads weights in place until it has brought them into its own order.
+    /// The folder of a large model: OpenVINO reads weights in place until it has reordered them.
     _folder: Option<Arc<WeightsFolder>>,
 }
 
-/// A way to compute an artefact.
+/// One way to run an artefact.
 struct OpenvinoModel {
     read: Arc<ParsedModel>,
     pool: Arc<Pool<Session>>,
@@ -73,7 +73,7 @@ impl ParsedModel {
             .map_err(|error| Error::InvalidModel(error.to_string()))?;
         tensors::refuse_types(&info.signature)?;
         check_integers(info.wide_output.as_deref())?;
-        // OpenVINO reads it as if it were 0, and answers wrong.
+        // OpenVINO treats `layout` 1 as 0, and answers wrongly.
         if let Some(operator) = &info.batch_first {
             let reason = format!("operator `{operator}` with the attribute `layout` other than 0");
             return Err(Error::Unsupported(reason));
@@ -94,8 +94,8 @@ impl ParsedModel {
     }
 }
 
-/// The file of a large model's graph, whose weights are mapped; `None` for others, and for graphs that are not those
-/// of the file.
+/// The path of a large model's graph, whose weights are mapped; `None` for other models, and for a graph that is not
+/// the file's.
 fn mapped(model: &ModelFile) -> Result<Option<String>, Error> {
     let Some((graph, folder)) = model.located()? else {
         return Ok(None);

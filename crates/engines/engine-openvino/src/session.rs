@@ -8,14 +8,14 @@ use sextant_types::{Data, NamedTensor, Precision, Signature, Tensor, TensorSpec}
 
 use crate::{failure, model::ParsedModel, tensors};
 
-/// Largest input that a model is warmed up with, bytes: what a file declares is not worth more.
+/// Largest input with which a model is warmed up, bytes: the file declares the size, so it cannot be trusted.
 const MOST_WARM_BYTES: usize = 64 << 20;
 
-/// The library waits for a run no longer: a day.
+/// Longest time that the library waits for a run: a day.
 const LONGEST_RUN_MS: i64 = 24 * 60 * 60 * 1000;
 
-/// Operators whose results have sizes that follow from those of what they are given, whatever its values are: a run
-/// of such a model fails for its inputs' sizes or not at all.
+/// Operators whose results have sizes that follow from the sizes of their inputs, whatever the values are: only the
+/// sizes of inputs can make a run of such a model fail.
 const BY_SIZES: [&str; 42] = [
     "Abs",
     "Add",
@@ -61,7 +61,7 @@ const BY_SIZES: [&str; 42] = [
     "Tanh",
 ];
 
-/// Whether all operators of a model are such.
+/// Whether all operators of a model are in that list.
 pub(crate) fn runs_by_sizes(operators: &[String]) -> bool {
     let known = |operator: &String| BY_SIZES.contains(&operator.as_str());
     operators.iter().all(known)
@@ -69,11 +69,11 @@ pub(crate) fn runs_by_sizes(operators: &[String]) -> bool {
 
 pub(crate) struct Session {
     request: InferRequest,
-    /// Whether a run fails for its inputs' sizes or not at all.
+    /// Whether only the sizes of inputs can make a run fail.
     by_sizes: bool,
-    /// Whether inputs of these sizes were run and did not fail.
+    /// Whether inputs of the present sizes were run without an error.
     has_run: bool,
-    /// The inputs of the last run, in the signature's order: a run of the same sizes writes over them.
+    /// The inputs of the last run, in the signature's order: a run with the same sizes overwrites them.
     inputs: Vec<Option<BoundTensor>>,
 }
 
@@ -84,8 +84,8 @@ struct BoundTensor {
 }
 
 impl Session {
-    /// Prepares a model that was read, and runs one row of zeros where its sizes are fixed: OpenVINO brings
-    /// the weights into the order that its kernels want when it first runs them.
+    /// Prepares a parsed model, and runs one row of zeros if its sizes are fixed: OpenVINO reorders the weights for its
+    /// kernels at the first run.
     pub(crate) fn open(
         read: &ParsedModel,
         precision: Precision,
@@ -97,7 +97,7 @@ impl Session {
             (RwPropertyKey::NumStreams, "1"),
             (RwPropertyKey::InferenceNumThreads, threads.as_str()),
             (RwPropertyKey::HintInferencePrecision, element(precision)),
-            // Where threads run is the worker's business.
+            // The worker decides where threads run.
             (RwPropertyKey::HintEnableCpuPinning, "NO"),
         ];
         let set = core.set_properties(&DeviceType::CPU, properties);
@@ -135,8 +135,8 @@ impl Session {
         outputs.iter().map(read).collect()
     }
 
-    /// `InferRequest::infer` says nothing of a run that fails on one thread, as where sizes do not fit, and leaves the
-    /// outputs of the run before. It wakes no other thread, so it is taken where nothing can fail any more.
+    /// `InferRequest::infer` reports no error for a run that fails on one thread, for example because sizes do not fit,
+    /// and leaves the outputs of the run before. It wakes no other thread, so it is used if nothing can fail any more.
     fn infer(&mut self) -> Result<(), InferenceError> {
         if self.by_sizes && self.has_run {
             return self.request.infer();
@@ -147,7 +147,7 @@ impl Session {
         Ok(())
     }
 
-    /// Hands an input over.
+    /// Passes an input to the request.
     fn write(&mut self, at: usize, input: &NamedTensor) -> Result<(), Error> {
         let Data::Plain(bytes) = input.tensor.data() else {
             return Err(tensors::invalid(input, "strings are not supported"));
@@ -171,8 +171,8 @@ impl Session {
     }
 }
 
-/// OpenVINO's word for what a precision computes in. Models in 8 bits say so in their file; what they leave
-/// is computed in 32.
+/// OpenVINO's word for the type that a precision computes in. Models in 8 bits say so in their file; the rest of them
+/// is computed in 32 bits.
 fn element(precision: Precision) -> &'static str {
     match precision {
         Precision::Bf16 => "bf16",
@@ -186,7 +186,7 @@ fn element(precision: Precision) -> &'static str {
     }
 }
 
-/// Inputs and outputs are handed over by name.
+/// Inputs and outputs are passed by name.
 fn check_names(signature: &Signature, compiled: &CompiledModel) -> Result<(), Error> {
     let is_input = |spec: &&TensorSpec| compiled.get_input_by_name(&spec.name).is_err();
     let is_output = |spec: &&TensorSpec| compiled.get_output_by_name(&spec.name).is_err();
@@ -216,7 +216,7 @@ fn tensor(input: &NamedTensor) -> Result<openvino::Tensor, Error> {
     openvino::Tensor::new(element, &shape).map_err(failed)
 }
 
-/// One row of zeros; `None` where other sizes than that of the batch are not fixed.
+/// One row of zeros; `None` if a size other than the batch is not fixed.
 fn zeros(signature: &Signature) -> Option<Vec<NamedTensor>> {
     let zeros = |spec: &TensorSpec| {
         let dims = spec.shape.iter().enumerate();

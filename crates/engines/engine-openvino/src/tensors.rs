@@ -1,11 +1,11 @@
-//! Bytes to OpenVINO's tensors and back.
+//! Converts bytes to OpenVINO's tensors and back.
 
 use bytes::Bytes;
 use openvino::ElementType;
 use sextant_engine::Error;
 use sextant_types::{Data, DataType, NamedTensor, Signature, Tensor, TensorSpec};
 
-/// What goes in and comes out without losing a digit; integers of 64 bits within the range of 32.
+/// Types that pass without losing a digit; 64-bit integers only within the range of 32 bits.
 pub(crate) const DATA_TYPES: [DataType; 8] = [
     DataType::Fp32,
     DataType::Fp16,
@@ -32,7 +32,7 @@ pub(crate) fn element(data_type: DataType) -> Option<ElementType> {
     })
 }
 
-/// Says which input or output of a model has a type that is not supported.
+/// Refuses a model with an unsupported type, and names the input or output.
 pub(crate) fn refuse_types(signature: &Signature) -> Result<(), Error> {
     let mut specs = signature.inputs.iter().chain(&signature.outputs);
     match specs.find(|spec| !DATA_TYPES.contains(&spec.data_type)) {

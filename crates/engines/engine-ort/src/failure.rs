@@ -1,4 +1,4 @@
-//! ONNX Runtime's errors as the trait's.
+//! Converts ONNX Runtime's errors to the trait's.
 
 use ort::ErrorCode;
 use sextant_engine::Error;
@@ -31,8 +31,8 @@ pub(crate) fn run(error: &ort::Error) -> Error {
     }
 }
 
-/// Whether an allocation was refused: by the system, or by the runtime where the size of a buffer does
-/// not fit a number.
+/// Whether an allocation was refused: by the system, or by the runtime because the size of a buffer does not fit a
+/// number.
 pub(crate) fn is_allocation(message: &str) -> bool {
     [
         "bad_alloc",
@@ -66,7 +66,7 @@ fn word(text: &str) -> Option<String> {
     (end > 0).then(|| text[..end].to_owned())
 }
 
-/// The message in one line, not endless.
+/// The message in one line, cut if it is long.
 pub(crate) fn shorten(message: &str) -> String {
     let line = message.trim().replace('\n', " ");
     match line.char_indices().nth(MAX_MESSAGE) {

@@ -2,10 +2,10 @@
 //!
 //! Entry point: [`GpuEngine::new`].
 //!
-//! A model has one session at each precision, for one batch runs at a time on a device. What the provider has no
-//! kernel for is computed by the processor, between copies: every model runs here that runs on the processor, if
-//! not faster. Weights and activations lie in an arena of the session, which grows up to the memory of the device's
-//! pages and is given back with the model.
+//! A model has one session at each precision, because one batch runs at a time on a device. The processor computes the
+//! operators for which the provider has no kernel, between copies: every model that runs on the processor runs here, if
+//! not faster. Weights and activations lie in an arena of the session. The arena grows up to the memory of the device's
+//! pages, and is released with the model.
 
 use std::{
     fmt,
@@ -35,33 +35,33 @@ use sextant_types::{
 
 use crate::{failure, library, model::Sessions, weights::WEIGHTS_FOLDER};
 
-/// What computes.
+/// The provider that computes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Provider {
     /// ONNX Runtime's kernels for CUDA.
     Cuda,
     /// NVIDIA's TensorRT, and CUDA for what it leaves out.
     TensorRt,
-    /// The processor in the place of a GPU, where there is none to test on.
+    /// The processor instead of a GPU, for tests on machines without one.
     Cpu,
 }
 
-/// A GPU, as the engine has to know it.
+/// The properties of a GPU that the engine needs.
 #[derive(Clone)]
 pub struct Gpu {
     /// Its number: the `0` in `cuda:0`.
     pub ordinal: u32,
-    /// What its maker calls it.
+    /// Its maker's name of it.
     pub model: String,
     /// Whether it multiplies TF32 and bf16: from compute capability 8.0.
     pub is_ampere: bool,
     /// The memory that models may take.
     pub memory: DeviceMemory,
-    /// Bytes of its memory that are free now, where the driver tells.
+    /// Bytes of its memory that are free now, if the driver reports them.
     pub free_bytes: Arc<dyn Fn() -> Option<u64> + Send + Sync>,
-    /// Rows that TensorRT is made ready for, at most.
+    /// Most rows of batches that TensorRT is prepared for.
     pub largest_batch: u64,
-    /// Where TensorRT keeps what it has measured of its kernels, so that later loads take less time.
+    /// Where TensorRT keeps the measured times of its kernels, so that later loads are faster.
     pub timings: Option<PathBuf>,
 }
 
@@ -79,19 +79,20 @@ struct Shared {
     provider: Provider,
     gpu: Gpu,
     models: LiveMap<Key, GpuModel>,
-    /// Loads and unloads that have begun or ended: what a run took is not known while this changes.
+    /// Number of loads and unloads that have begun or ended: the memory of a run is not known while this changes.
     moves: AtomicU64,
-    /// Loads that go on: nor is it then.
+    /// Number of loads in progress: the memory of a run is not known then, either.
     moving: AtomicU64,
 }
 
 struct GpuModel {
     sessions: Sessions,
     shared: Arc<Shared>,
-    /// What inputs may hold that are looked up in tables: beyond them, kernels of GPUs answer zeros without a word.
+    /// The allowed values of inputs that are looked up in tables: for other values, kernels of GPUs answer zeros
+    /// silently.
     indices: Vec<(String, RangeInclusive<i64>)>,
     weights_bytes: u64,
-    /// Bytes of the device's memory that it has taken, its weights included.
+    /// Bytes of the device's memory that it has taken, with its weights.
     taken: AtomicU64,
 }
 
@@ -111,10 +112,11 @@ impl Provider {
 // === impl GpuEngine ===
 
 impl GpuEngine {
-    /// Loads the library at `library`, which the process has one of, and with it the provider.
+    /// Loads the library at `library`, which a process has only once, and with it the provider.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] where the library has no such provider, or what the provider needs is missing.
+    /// [`Error::Unavailable`] if the library does not have the provider, or if something that the provider needs is
+    /// missing.
     pub fn new(library: &std::path::Path, provider: Provider, gpu: Gpu) -> Result<Self, Error> {
         let shared = Shared {
             environment: library::environment(library)?,
@@ -135,7 +137,7 @@ impl GpuEngine {
     }
 }
 
-/// What to do where a provider cannot be used.
+/// Advice if a provider cannot be used.
 fn missing(provider: Provider, message: &str) -> String {
     let needs = match provider {
         Provider::Cuda | Provider::Cpu => "CUDA 13 (cuBLAS, cuRAND, the runtime) and cuDNN 9",
@@ -259,7 +261,7 @@ impl Shared {
         })
     }
 
-    /// A session to be, without what computes it.
+    /// The builder of a session, without a provider.
     fn builder(&self) -> Result<SessionBuilder, ort::Error> {
         Ok(Session::builder(&self.environment)?
             .with_intra_threads(1)?
@@ -271,7 +273,7 @@ impl Shared {
             .with_optimization_level(GraphOptimizationLevel::All)?)
     }
 
-    /// The same with the provider, and the processor behind it.
+    /// The same with the provider, and the processor after it.
     fn provided(
         &self,
         profile: Option<&Profile>,
@@ -290,7 +292,7 @@ impl Shared {
         Ok(self.builder()?.with_execution_providers(providers)?)
     }
 
-    /// Convolutions take the algorithm that cuDNN's rules name: measuring them all would make the first batch of each
+    /// Convolutions use the algorithm that cuDNN's rules name: measuring all of them would make the first batch of each
     /// size take seconds.
     fn cuda(&self, precision: Precision) -> ExecutionProviderDispatch {
         let DeviceMemory { page_bytes, pages } = self.gpu.memory;
@@ -332,19 +334,19 @@ impl Shared {
         i32::try_from(self.gpu.ordinal).unwrap_or(i32::MAX)
     }
 
-    /// The loads and unloads so far; `None` while one goes on.
+    /// The number of loads and unloads so far; `None` while one is in progress.
     fn settled(&self) -> Option<u64> {
         let moves = self.moves.load(Ordering::Acquire);
         (self.moving.load(Ordering::Acquire) == 0).then_some(moves)
     }
 
-    /// Free memory of the device, bytes; 0 where nobody knows, so that nothing seems taken.
+    /// Free memory of the device, bytes; 0 if not known, so that nothing seems taken.
     fn free(&self) -> u64 {
         (self.gpu.free_bytes)().unwrap_or(0)
     }
 }
 
-/// A load that goes on.
+/// A load in progress.
 struct MoveGuard<'a>(&'a Shared);
 
 impl<'a> MoveGuard<'a> {
@@ -383,7 +385,7 @@ impl LoadedModel for GpuModel {
         let before = self.shared.free();
         let outputs = self.sessions.run(inputs, interrupt);
         let grown = before.saturating_sub(self.shared.free());
-        // Else it may be another model's.
+        // Otherwise the growth may belong to another model.
         if grown > 0 && settled.is_some() && settled == self.shared.settled() {
             self.taken.fetch_add(grown, Ordering::AcqRel);
         }
@@ -394,7 +396,7 @@ impl LoadedModel for GpuModel {
         self.weights_bytes
     }
 
-    /// What its arena holds beside the weights: as much as its largest batch so far has needed.
+    /// Memory of its arena without the weights: as much as its largest batch so far has needed.
     fn working_bytes(&self) -> Option<u64> {
         let taken = self.taken.load(Ordering::Acquire);
         Some(taken.saturating_sub(self.weights_bytes))
@@ -402,13 +404,13 @@ impl LoadedModel for GpuModel {
 }
 
 impl Drop for GpuModel {
-    /// The session's memory is given back after this; whoever sees the change takes no measure.
+    /// The session's memory is released after this; a run that sees the change does not measure.
     fn drop(&mut self) {
         self.shared.moves.fetch_add(1, Ordering::AcqRel);
     }
 }
 
-/// The shapes that TensorRT is made ready for, as its provider reads them: `x:1x3x224x224,mask:1x128`.
+/// The shapes that TensorRT is prepared for, as its provider reads them: `x:1x3x224x224,mask:1x128`.
 #[derive(Debug, PartialEq, Eq)]
 struct Profile {
     least: String,
@@ -420,10 +422,10 @@ struct Profile {
 const USUAL_BATCH: u64 = 16;
 
 impl Profile {
-    /// A batch of one row, a usual one and one of `largest`.
+    /// Batches with one row, the usual number of rows, and `largest` rows.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] where another dimension than the batch's is open: TensorRT would choose its kernels again,
+    /// [`Error::Unsupported`] if another dimension than the batch's is open: TensorRT would choose its kernels again,
     /// which takes seconds, whenever an input is larger than all before.
     fn new(signature: &Signature, largest: u64) -> Result<Self, Error> {
         let at = |rows: u64| -> Result<String, Error> {

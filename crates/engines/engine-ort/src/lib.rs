@@ -2,12 +2,12 @@
 //!
 //! Entry points: [`OrtEngine::find_library`], [`OrtEngine::new`]; [`GpuEngine::new`] for its providers of NVIDIA GPUs.
 //!
-//! The library is loaded at run time, so that the service builds and starts without it. One
-//! ONNX Runtime environment exists per process, with telemetry off and its log sent to `tracing`.
+//! The library is loaded at run time, so that the service builds and starts without it. There is one ONNX Runtime
+//! environment per process, with telemetry off and its log sent to `tracing`.
 //!
-//! **Invariant:** one `ort` session is used by one thread at a time (ONNX Runtime's `Run` is not
-//! safe to enter twice, whatever its documentation says); concurrent runs get sessions of their
-//! own from a pool whose weights are shared. Threads never spin while they wait for work.
+//! **Invariant:** one thread at a time uses an `ort` session (ONNX Runtime's `Run` is not safe to enter twice, whatever
+//! its documentation says). Concurrent runs get sessions of their own from a pool whose weights are shared. Threads
+//! never spin while they wait for work.
 
 use std::{
     path::{Path, PathBuf},
@@ -30,8 +30,8 @@ pub use library::{LIBRARY_FILE, LIBRARY_VERSION};
 /// The engine's name in variant ids.
 pub const NAME: &str = "ort";
 
-/// ONNX Runtime. Cheap to clone; clones share the weights of what they load, and every value of a
-/// process uses the same environment.
+/// ONNX Runtime. Cheap to clone; clones share the weights of what they load, and every value of a process uses the same
+/// environment.
 #[derive(Clone)]
 pub struct OrtEngine {
     environment: ort::environment::Environment,
@@ -49,12 +49,12 @@ impl OrtEngine {
         })
     }
 
-    /// Where the library is: `configured`, else `ORT_DYLIB_PATH`, else the package `onnxruntime` of the Python environment
-    /// that this program was installed into, else the cache folder that
-    /// `cargo xtask provision` fills (`$SEXTANT_CACHE`, or `sextant` in the user's cache folder).
+    /// The path of the library: `configured`, else `ORT_DYLIB_PATH`, else the package `onnxruntime` of the Python
+    /// environment that this program was installed into, else the cache folder that `cargo xtask provision` fills
+    /// (`$SEXTANT_CACHE`, or `sextant` in the user's cache folder).
     ///
-    /// Only files that exist are returned. A configured path that does not exist gives `None`:
-    /// what was asked for is never silently replaced.
+    /// Only existing files are returned. A configured path that does not exist gives `None`: another library never
+    /// silently replaces it.
     pub fn find_library(configured: Option<&Path>) -> Option<PathBuf> {
         library::find(configured)
     }

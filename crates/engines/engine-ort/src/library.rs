@@ -64,8 +64,8 @@ fn unavailable(library: &Path, reason: &str) -> Error {
     }
 }
 
-/// Every failure also comes back as an error value and is logged where it is handled, so ONNX
-/// Runtime's own lines are only of use when debugging it.
+/// Every failure is also returned as an error and is logged where it is handled, so ONNX Runtime's
+/// own lines are only of use for debugging it.
 fn log(level: LogLevel, category: &str, _id: &str, location: &str, message: &str) {
     tracing::debug!(target: "onnxruntime", ?level, category, location, "{message}");
 }

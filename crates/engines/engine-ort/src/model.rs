@@ -13,8 +13,8 @@ use sextant_types::{Digest, NamedTensor, Optimization, Signature, Tensor};
 
 use crate::{failure, tensors, weights::Weights};
 
-/// The models that are loaded now. Loads that differ in nothing but the largest batch have the
-/// same keys, and share their sessions too.
+/// The models that are loaded now. Loads that differ only in the largest batch have the same keys,
+/// and share their sessions, too.
 #[derive(Default)]
 pub(crate) struct Models {
     models: LiveMap<(Digest, Optimization, u16), OrtModel>,
@@ -127,10 +127,10 @@ pub(crate) struct Sessions {
 }
 
 impl Sessions {
-    /// One session, and up to `limit` of them where runs wait for each other.
+    /// One session, and up to `limit` of them if runs wait for each other.
     ///
     /// # Errors
-    /// [`Error::InvalidModel`] where the session's inputs or outputs are not those of the signature.
+    /// [`Error::InvalidModel`] if the session's inputs or outputs are not those of the signature.
     pub(crate) fn new(
         signature: Signature,
         first: Session,
@@ -171,7 +171,8 @@ impl Sessions {
                 }
             }
         };
-        // The wait for a session is part of what is ended: it lasts as long as the runs of others.
+        // The interrupt also covers the wait for a session, which lasts as long as the runs of
+        // others.
         let ran: Result<_, Error> = interrupt.over(end, || {
             self.pool.with(|session| {
                 let outputs = session
@@ -183,7 +184,7 @@ impl Sessions {
                     .collect()
             })
         });
-        // Whatever it says of its end.
+        // Whatever error it reports when it is ended.
         ran.map_err(|error| match interrupt.is_raised() {
             true => Error::Interrupted,
             false => error,
@@ -191,7 +192,7 @@ impl Sessions {
     }
 }
 
-/// Inputs are handed over by position, so the session has to list them as the file does.
+/// Inputs are passed by position, so the session must list them as the file does.
 fn same_names(signature: &Signature, session: &Session) -> Result<(), Error> {
     let inputs = session.inputs().iter().map(ort::value::Outlet::name);
     let outputs = session.outputs().iter().map(ort::value::Outlet::name);

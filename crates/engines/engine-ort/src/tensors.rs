@@ -1,8 +1,8 @@
-//! Bytes to `ort` values and back.
+//! Converts bytes to `ort` values and back.
 //!
 //! Inputs are borrowed: ONNX Runtime reads the caller's bytes in place. Bytes cut from a larger
-//! body may begin at an odd address; only those are copied. Outputs are copied once, out of
-//! ONNX Runtime's buffer.
+//! body may begin at an odd address; only those are copied. Outputs are copied once, out of ONNX
+//! Runtime's buffer.
 
 use std::fmt::Debug;
 
@@ -103,7 +103,7 @@ macro_rules! with_element {
     };
 }
 
-/// An input at an address that its element type accepts: `None` when it is there already.
+/// An input at an address that its element type accepts; `None` if its address is accepted already.
 pub(crate) fn realign(input: &NamedTensor) -> Option<Vec<u64>> {
     let Data::Plain(bytes) = input.tensor.data() else {
         return None;
@@ -117,7 +117,7 @@ pub(crate) fn realign(input: &NamedTensor) -> Option<Vec<u64>> {
     Some(aligned)
 }
 
-/// Borrows an input; `aligned` is what [`realign`] gave.
+/// Borrows an input; `aligned` is the result of [`realign`].
 pub(crate) fn borrow<'v>(
     input: &'v NamedTensor,
     aligned: Option<&'v [u64]>,
@@ -153,7 +153,7 @@ fn borrow_elements<'v, E>(
 where
     E: PrimitiveTensorElementType + bytemuck::CheckedBitPattern + Debug + 'static,
 {
-    // The only element type with forbidden bit patterns is the boolean.
+    // Only booleans have invalid bit patterns.
     let elements: &[E] = bytemuck::checked::try_cast_slice(bytes)
         .map_err(|_| invalid(input, "booleans have to be 0 or 1"))?;
     let value = TensorRef::from_array_view((input.tensor.shape(), elements))
@@ -208,7 +208,7 @@ pub(crate) fn extract(name: &str, value: &DynValue) -> Result<Tensor, Error> {
     .map_err(|error| failed(&error.to_string()))
 }
 
-/// A weight in aligned memory of its own, that sessions can borrow.
+/// A weight in aligned memory of its own, which sessions can borrow.
 pub(crate) fn own(weight: &Weight) -> Result<DynValue, String> {
     with_element!(
         weight.data_type,
@@ -223,7 +223,7 @@ pub(crate) fn own(weight: &Weight) -> Result<DynValue, String> {
     )
 }
 
-/// Whether a value is what [`own`] would give.
+/// Whether a value equals the result of [`own`].
 pub(crate) fn equals(value: &DynValue, weight: &Weight) -> bool {
     let ValueType::Tensor { ty, .. } = value.dtype() else {
         return false;
@@ -240,7 +240,7 @@ pub(crate) fn equals(value: &DynValue, weight: &Weight) -> bool {
     )
 }
 
-/// The bytes as elements, wherever they begin.
+/// The bytes as elements, at any address.
 fn elements<E: bytemuck::CheckedBitPattern + bytemuck::NoUninit>(bytes: &[u8]) -> Option<Vec<E>> {
     if let Ok(elements) = bytemuck::checked::try_cast_slice(bytes) {
         return Some(elements.to_vec());

@@ -1,20 +1,19 @@
 //! One copy of a model's weights for all of its sessions.
 //!
-//! Left to itself, every ONNX Runtime session owns its weights, and the rewriting of the graph
-//! makes further copies (convolutions are laid out again in blocks of channels). So the rewriting
-//! is done once: a first session writes the optimised graph to a file in memory and goes away. The
-//! weights are taken out of that file, and all sessions, whatever their number of threads, are
-//! made from the rest with its optimisations switched off and the weights lent to them. Nothing
-//! can then change a weight under a name that another session reads.
+//! By default, every ONNX Runtime session owns its weights, and the optimisation of the graph makes further copies
+//! (convolutions are laid out again in blocks of channels). So the optimisation is done once: a first session writes
+//! the optimised graph to a file in memory and is dropped. The weights are taken out of that file. All sessions,
+//! whatever their number of threads, are made from the rest with optimisations switched off, and borrow the weights. So
+//! nothing can change a weight under a name that another session reads.
 //!
-//! ONNX Runtime's matrix products are about twice as fast in batches when a weight matrix is
-//! packed beforehand, which costs a copy in another order. Measured with seven matrices of
-//! 2048x2048 (100 MB) on one thread: batch 8 in 11 ms against 22 ms, batch 64 in 27 ms against
-//! 39 ms, batch 1 the same; loading 120 ms against 65 ms. [`Optimization::All`] packs, once for
-//! all sessions of the model; [`Optimization::Basic`] does not, and costs exactly one copy.
+//! ONNX Runtime's matrix products are about twice as fast in batches if a weight matrix is packed beforehand, which
+//! costs a copy in another order. Measured with seven matrices of 2048x2048 (100 MB) on one thread: batch 8 in 11 ms
+//! against 22 ms, batch 64 in 27 ms against 39 ms, batch 1 the same; loading 120 ms against 65 ms.
+//! [`Optimization::All`] packs, once for all sessions of the model; [`Optimization::Basic`] does not, and costs exactly
+//! one copy.
 //!
-//! The weights of a large model stay in their file, which each session maps: with [`Optimization::Basic`] that is all
-//! that it has of them, with [`Optimization::All`] each session holds what it has packed.
+//! The weights of a large model stay in their file, which each session maps. With [`Optimization::Basic`] a session
+//! holds nothing else of them; with [`Optimization::All`] each session holds the matrices that it has packed.
 
 use std::{
     collections::HashMap,
@@ -39,21 +38,20 @@ use sextant_types::Optimization;
 
 use crate::{failure, tensors};
 
-/// Weights below this size stay in the graph: ONNX Runtime reads small ones while it prepares a
-/// session.
+/// Smaller weights stay in the graph: ONNX Runtime reads small ones while it prepares a session.
 const MIN_WEIGHT_BYTES: usize = 1024;
 
-/// Models with less weights than this are not taken apart: a session costs as much memory as they
-/// do, and loading would take 4 ms in place of 1 ms.
+/// Models with fewer bytes of weights are not split: a session costs as much memory as such weights do, and loading
+/// would take 4 ms instead of 1 ms.
 const MIN_MODEL_BYTES: u64 = 1 << 20;
 
 /// Option of a session: the file beside the optimised graph that takes the weights.
 const WEIGHTS_FILE: &str = "session.optimized_model_external_initializers_file_name";
 
-/// Option of a session: where the files are that a graph in memory names.
+/// Option of a session: the folder of the files that a graph in memory names.
 pub(crate) const WEIGHTS_FOLDER: &str = "session.model_external_initializers_file_folder_path";
 
-/// Option of a session: weights below this stay in the optimised graph.
+/// Option of a session: smaller weights stay in the optimised graph.
 const LEAST_BYTES: &str = "session.optimized_model_external_initializers_min_size_in_bytes";
 
 /// What all sessions of an artefact at one optimisation level are made from.
@@ -71,9 +69,9 @@ enum Source {
         tensors: Vec<Shared>,
         packed: Option<PrepackedWeights>,
     },
-    /// The file as it came: each session has its own copy.
+    /// The unchanged file: each session has its own copy.
     Whole(Bytes),
-    /// A graph whose large weights lie in a file of this folder.
+    /// A graph whose large weights are in a file of this folder.
     Laid {
         graph: Bytes,
         folder: Arc<WeightsFolder>,
@@ -89,9 +87,8 @@ struct Shared {
 }
 
 impl Weights {
-    /// Prepares the request's model and makes its first session. `bytes` are those of its
-    /// weights; `sibling` is the same artefact at another level, whose unchanged weights are used
-    /// again.
+    /// Prepares the request's model and makes its first session. `bytes` is the size of its weights. `sibling` is the
+    /// same artefact at another level, whose unchanged weights are reused.
     pub(crate) fn open(
         environment: &Environment,
         request: &LoadRequest,
@@ -113,7 +110,7 @@ impl Weights {
                     weights.source = source;
                     return Ok((weights, session));
                 }
-                // The model itself may be at fault, which opening it whole will tell.
+                // The model itself may be at fault, which opening the whole file will show.
                 Err(reason) => tracing::info!(%reason, "weights are not shared"),
             }
         }
@@ -133,7 +130,7 @@ impl Weights {
         self.bytes
     }
 
-    /// Adds the weights that are held to `held`, by address, so that each is there once.
+    /// Adds the held weights to `held`, by address, so that each occurs once.
     pub(crate) fn collect(&self, held: &mut HashMap<usize, u64>) {
         match &self.source {
             Source::Shared { tensors, .. } => held.extend(tensors.iter().map(Shared::address)),
@@ -166,11 +163,11 @@ impl Weights {
         Ok((source, session))
     }
 
-    /// The graph after optimisation without its weights, and those, through two files: ONNX Runtime offers no other
-    /// way. They are in memory and have no name, so that nothing is left of them whatever happens here.
+    /// The optimised graph without its weights, and the weights, through two files: ONNX Runtime offers no other way.
+    /// The files are in memory and have no name, so nothing is left of them whatever happens here.
     ///
-    /// The weights are lent to the optimisation too. What it leaves as it is, most of them in most models, is what
-    /// sessions share afterwards; the rest is read one by one.
+    /// The optimisation borrows the weights, too. Weights that it leaves unchanged, in most models most of them, are
+    /// those that sessions share afterwards; the others are read one by one.
     fn optimize(
         &self,
         model: &Bytes,
@@ -200,10 +197,9 @@ impl Weights {
         read_back(graph, data, &known)
     }
 
-    /// Neither spinning nor an arena. The arena keeps whatever the largest batch once needed (88
-    /// MB for ResNet-18 in batches of 16), in every session; the process's allocator keeps it for all of
-    /// them together, for a while. Memory patterns are kept for every shape ever seen, and made no measurable
-    /// difference to speed.
+    /// No spinning and no arena. The arena keeps the memory of the largest batch (88 MB for ResNet-18 in batches of
+    /// 16), in every session; the process's allocator keeps it for all of them together, for a while. Memory patterns
+    /// are kept for every shape ever seen, and made no measurable difference to speed.
     fn builder(&self, threads: usize) -> Result<SessionBuilder, ort::Error> {
         Ok(Session::builder(&self.environment)?
             .with_intra_threads(threads)?
@@ -289,11 +285,11 @@ impl Shared {
     }
 }
 
-/// Completes a graph with weights that lie elsewhere.
+/// Completes a graph with weights from elsewhere.
 fn lend(mut builder: SessionBuilder, tensors: &[Shared]) -> Result<SessionBuilder, ort::Error> {
     for Shared { name, value, .. } in tensors {
-        // The first makes the graph complete; the second has the session read the
-        // lent memory in place of a copy, and share what it packs.
+        // The first call completes the graph; the second makes the session read the lent memory instead of a copy, and
+        // share what it packs.
         builder = builder
             .with_external_initializer(name, Arc::clone(value))?
             .with_initializer(name, Arc::clone(value))?;
@@ -301,7 +297,7 @@ fn lend(mut builder: SessionBuilder, tensors: &[Shared]) -> Result<SessionBuilde
     Ok(builder)
 }
 
-/// An optimised graph without its weights, and those; what is known is used again where it has the same content.
+/// An optimised graph without its weights, and the weights; a known weight with the same content is reused.
 fn read_back(
     graph: &File,
     data: &File,

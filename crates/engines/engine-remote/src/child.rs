@@ -1,8 +1,8 @@
 //! A runtime as a child process, in a process group of its own.
 //!
-//! A thread waits for the process's end. It notices the end without taking the process off the
-//! system's list, ends what is left of the group, and only then reaps the process: until then its
-//! id, which is also the group's, belongs to nobody else, so that no signal meets a stranger.
+//! A thread waits for the process's end. It notices the end without reaping the process, kills the
+//! rest of the group, and only then reaps the process. Until then no other process can have its id,
+//! which is also the group's, so that no signal reaches another process.
 //!
 //! The child's standard input is a pipe that nothing is written to. It closes when this process
 //! ends in whatever way; a runtime that waits for that ends with it.
@@ -27,7 +27,7 @@ use crate::{
 /// Longest line of a child's output, bytes; more goes into the next.
 const MAX_LINE_BYTES: u64 = 4096;
 
-/// Lines that an obituary repeats.
+/// Last lines that the explanation of an end repeats.
 const LAST_LINES: usize = 4;
 
 /// How long a child may take to end when it is asked to.
@@ -36,17 +36,17 @@ const STOP_GRACE: Duration = Duration::from_secs(2);
 /// How long the system may take to end a killed process.
 const KILL_GRACE: Duration = Duration::from_secs(5);
 
-/// How long the last words of an ended child are waited for.
+/// How long the last output of an ended child is waited for.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
-/// A running child. Ended when dropped.
+/// A running child. It is ended when dropped.
 pub(crate) struct Child {
     id: Pid,
     watched: Arc<ChildState>,
     _stdin: Option<ChildStdin>,
 }
 
-/// What the threads around a child share.
+/// The state that the threads around a child share.
 struct ChildState {
     name: &'static str,
     state: Mutex<State>,
@@ -56,7 +56,7 @@ struct ChildState {
 
 #[derive(Default)]
 struct State {
-    /// The id is no longer ours.
+    /// Whether the process was reaped, so that the id may belong to another one.
     reaped: bool,
     /// How it ended.
     end: Option<String>,
@@ -106,7 +106,7 @@ impl Child {
         self.id.as_raw_nonzero().get().unsigned_abs()
     }
 
-    /// How it ended, if it does within `time`.
+    /// How it ended, if it ends within `time`.
     pub(crate) fn wait_end(&self, time: Duration) -> Option<String> {
         let deadline = Instant::now() + time;
         let mut state = self.watched.state.lock();
@@ -120,7 +120,7 @@ impl Child {
         state.end.clone()
     }
 
-    /// Ends it and its group at once.
+    /// Kills it and its group at once.
     pub(crate) fn kill(&self) {
         self.signal(Signal::KILL);
         if self.wait_end(KILL_GRACE).is_none() {
@@ -129,7 +129,7 @@ impl Child {
         }
     }
 
-    /// Asks it to end, and ends it where it does not.
+    /// Asks it to end, and kills it if it does not.
     pub(crate) fn stop(&self) {
         self.signal(Signal::TERM);
         if self.wait_end(STOP_GRACE).is_none() {
@@ -140,7 +140,7 @@ impl Child {
     fn signal(&self, signal: Signal) {
         let state = self.watched.state.lock();
         if !state.reaped {
-            // Fails only where nobody of the group is left.
+            // Fails only if the group has no process left.
             kill_process_group(self.id, signal).ok();
         }
     }
@@ -195,7 +195,7 @@ impl ChildState {
             state.reaped = true;
             status
         };
-        // Whoever holds the other ends drops them when the outputs close.
+        // The threads with the other ends drop them when the outputs close.
         closed.recv_timeout(LAST_WORDS).ok();
         let ended = match status {
             Ok(status) => status.to_string(),
@@ -211,8 +211,8 @@ impl ChildState {
         self.ended.notify_all();
     }
 
-    /// Hands on what the child says, line by line, until it closes the pipe. Standard output often
-    /// tells every request.
+    /// Logs the child's output, line by line, until it closes the pipe. Standard output often has a
+    /// line for every request.
     fn forward(&self, output: Output) {
         let mut reader = BufReader::new(output);
         let mut line = Vec::new();

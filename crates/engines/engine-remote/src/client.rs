@@ -1,7 +1,7 @@
-//! HTTP with limits: every exchange has a time, every answer a size.
+//! HTTP with limits: every exchange has a time limit, every answer a size limit.
 //!
-//! No redirects are followed and no proxy of the environment is used: requests go where the
-//! configuration says and nowhere else.
+//! It follows no redirects and uses no proxy of the environment: requests go only to the configured
+//! address.
 
 use std::{io, time::Duration};
 
@@ -22,18 +22,18 @@ pub(crate) const MAX_SMALL_BYTES: u64 = 4 << 20;
 /// Connections that wait for the next request.
 const IDLE_CONNECTIONS: usize = 16;
 
-/// Servers close idle connections, some after five seconds; a request on one that is just being
-/// closed would look like a crash.
+/// Servers close idle connections, some after five seconds; a request on a connection that is just
+/// being closed would look like a crash.
 const IDLE_AGE: Duration = Duration::from_secs(2);
 
-/// A connection to one server; keeps connections for the next request.
+/// A client of one server; it keeps connections for the next request.
 pub(crate) struct Client {
     agent: Agent,
     base: String,
     headers: Vec<(String, String)>,
 }
 
-/// What an exchange may take.
+/// The limits of an exchange.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
     /// From the start to the last byte.
@@ -42,32 +42,32 @@ pub(crate) struct Limits {
     pub(crate) bytes: u64,
 }
 
-/// A body that is sent.
+/// The body of a request.
 pub(crate) struct Payload {
-    /// JSON, with tensors behind it where `json_bytes` says so.
+    /// JSON; tensors follow it if `json_bytes` is set.
     pub(crate) body: Vec<u8>,
-    /// Length of the JSON part where more follows.
+    /// Length of the JSON part if more follows.
     pub(crate) json_bytes: Option<usize>,
 }
 
-/// What came back.
+/// An answer.
 pub(crate) struct Reply {
     pub(crate) status: u16,
     pub(crate) json: Bytes,
-    /// What follows the JSON.
+    /// The bytes after the JSON.
     pub(crate) tail: Bytes,
 }
 
-/// Why nothing came back.
+/// Why there is no answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// The time is over.
     Timeout,
-    /// Nobody takes connections.
+    /// The server accepts no connections.
     Refused(String),
     /// The connection could not be made or ended early.
     Transport(String),
-    /// What came is not HTTP as it should be, or too large.
+    /// The answer is not valid HTTP, or too large.
     Malformed(String),
 }
 

@@ -1,4 +1,4 @@
-//! What a runtime is and where.
+//! The configuration of a runtime.
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
@@ -6,16 +6,16 @@ use sextant_engine::DeviceMemory;
 use sextant_types::VariantId;
 use ureq::http::{HeaderName, HeaderValue, Uri};
 
-/// What stands for the free port in a command, an environment or an address.
+/// The placeholder of the free port in a command, an environment or an address.
 pub(crate) const PORT: &str = "{port}";
 
-/// Where a command listens unless it is said.
+/// The address at which a command listens by default.
 pub(crate) const LOCAL: &str = "http://127.0.0.1:{port}";
 
 /// A runtime.
 #[derive(Debug, Clone)]
 pub struct RemoteConfig {
-    /// Its name: what manifests say and what variants are called by.
+    /// Its name in manifests and in the names of variants.
     pub name: String,
     /// Where it is.
     pub source: Source,
@@ -23,13 +23,13 @@ pub struct RemoteConfig {
     pub ready_timeout: Duration,
     /// Longest time of a batch. A child process that takes longer is killed.
     pub request_timeout: Duration,
-    /// Whether tensors travel as bytes behind the JSON.
+    /// Whether tensors are sent as bytes after the JSON.
     pub binary: Binary,
     /// Headers of every request.
     pub headers: Vec<(String, String)>,
-    /// Who loads models.
+    /// What loads models.
     pub load: Load,
-    /// What loaded models may occupy there.
+    /// The memory for loaded models there.
     pub memory: DeviceMemory,
     /// Largest answer that is read, bytes.
     pub max_response_bytes: u64,
@@ -44,24 +44,25 @@ pub enum Source {
     Command(Program),
 }
 
-/// How a child process is started. `{port}` stands for a free port of this machine in arguments,
-/// environment and address.
+/// How a child process is started. `{port}` is replaced by a free port of this machine in
+/// arguments, environment and address.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Program {
     /// The program and its arguments; no shell reads them.
     pub command: Vec<String>,
-    /// Variables beside those of this process; those that begin with `SEXTANT_` are not handed on.
+    /// Variables in addition to those of this process, of which those that begin with `SEXTANT_`
+    /// are not passed on.
     pub environment: BTreeMap<String, String>,
-    /// Working folder; this process's where left out.
+    /// Working folder; by default this process's.
     pub folder: Option<PathBuf>,
-    /// Where it listens; `http://127.0.0.1:{port}` where left out.
+    /// Its address; by default `http://127.0.0.1:{port}`.
     pub url: Option<String>,
 }
 
-/// Whether tensors travel as bytes behind the JSON.
+/// Whether tensors are sent as bytes after the JSON.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Binary {
-    /// When the server announces the extension `binary_tensor_data`.
+    /// If the server announces the extension `binary_tensor_data`.
     #[default]
     Auto,
     /// Always.
@@ -70,20 +71,20 @@ pub enum Binary {
     Never,
 }
 
-/// Who loads models into the runtime.
+/// What loads models into the runtime.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Load {
-    /// The runtime itself; they are there when it is ready.
+    /// The runtime itself; they are loaded when it is ready.
     #[default]
     None,
-    /// We do, by the model repository extension.
+    /// This engine, by the model repository extension.
     Repository,
 }
 
 /// A configuration that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidConfig {
-    /// The name breaks the rule of variants' names.
+    /// The name breaks the naming rule of variants.
     #[error("runtime name `{0}`: use `a-z 0-9 - _ .`, beginning with a letter or digit")]
     Name(String),
     /// The address cannot be used.
@@ -99,7 +100,7 @@ pub enum InvalidConfig {
     /// No program is named.
     #[error("runtime `{0}`: the command is empty")]
     Command(String),
-    /// A header cannot be sent, or would contradict what the protocol sends.
+    /// A header cannot be sent, or contradicts a header of the protocol.
     #[error("runtime `{runtime}`: header `{header}` cannot be set")]
     Header {
         /// The runtime.
@@ -107,7 +108,7 @@ pub enum InvalidConfig {
         /// Its name.
         header: String,
     },
-    /// A time or size of nothing.
+    /// A time or size is zero.
     #[error("runtime `{runtime}`: `{what}` must be greater than 0")]
     Zero {
         /// The runtime.

@@ -2,13 +2,13 @@
 //!
 //! Entry points: [`RemoteEngine::new`] with a [`RemoteConfig`]; [`manifest::parse`].
 //!
-//! A *runtime* is such a server: Triton, MLServer, a container of one's own. It is found at an
-//! address or started as a child process. A model that it runs is registered by a *manifest* in
-//! place of an ONNX file, which names a configured runtime and a model there, never a command or
-//! an address: an uploaded file can neither start programs nor reach other machines.
+//! A *runtime* is such a server: Triton, MLServer, a container of one's own. It runs at an address,
+//! or is started as a child process. A model that it runs is registered by a *manifest* instead of
+//! an ONNX file. The manifest names a configured runtime and a model there, never a command or an
+//! address: an uploaded file can neither start programs nor reach other machines.
 //!
-//! A runtime is one device: one worker sends it batches. What it answers is checked as any other
-//! input from outside: names, types, shapes, lengths, time and size.
+//! A runtime is one device: one worker sends it batches. Its answers are checked as any other input
+//! from outside: names, types, shapes, lengths, time and size.
 //!
 //! **Invariant:** only the configuration decides what is started and where requests go. A child
 //! process ends with its engine, with its whole process group, and is reaped.
@@ -54,7 +54,7 @@ impl RemoteEngine {
     /// An engine for the runtime. Nothing is started or reached before the first load.
     ///
     /// # Errors
-    /// When a name, an address, a header or a command cannot be used.
+    /// If a name, an address, a header or a command cannot be used.
     pub fn new(config: RemoteConfig) -> Result<Self, InvalidConfig> {
         config.check()?;
         let name = intern(&config.name);
@@ -102,7 +102,7 @@ impl Engine for RemoteEngine {
         }
     }
 
-    /// Others' files are not looked into: that takes many times their size.
+    /// Other files are not parsed: that takes many times their size.
     fn reads(&self, model: &Bytes) -> bool {
         is_manifest(model) && self.manifest(model).is_ok()
     }
@@ -135,7 +135,7 @@ impl Engine for RemoteEngine {
     }
 }
 
-/// The name for the rest of the process: the trait asks for one that lives so long. Runtimes come
+/// The name for the rest of the process: the trait needs a name with such a lifetime. Runtimes come
 /// from the configuration, so there are few.
 fn intern(name: &str) -> &'static str {
     static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());

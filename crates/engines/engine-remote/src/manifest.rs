@@ -1,7 +1,7 @@
 //! The file that stands for a model of a runtime.
 //!
-//! It names, and gives no orders: no command, address, path or header can be written into it,
-//! because whoever may register a model is not for that reason allowed to start programs here.
+//! It contains names and no instructions: a command, address, path or header cannot be written into
+//! it, because a user who may register a model need not be allowed to start programs here.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -18,7 +18,8 @@ const MAX_BYTES: usize = 64 << 10;
 /// Longest name of a model or version, bytes.
 const MAX_NAME_BYTES: usize = 256;
 
-/// Largest size that a model may claim, bytes: beyond any machine, and safe to add up.
+/// Largest size that a manifest may claim, bytes: beyond any machine, and sums of it do not
+/// overflow.
 const MAX_WEIGHTS_BYTES: u64 = 1 << 50;
 
 /// A model of a runtime.
@@ -31,17 +32,17 @@ pub struct Manifest {
     pub runtime: String,
     /// The model's name there.
     pub model: String,
-    /// Its version there; the runtime's choice where left out.
+    /// Its version there; if absent, the runtime chooses.
     #[serde(default)]
     pub version: Option<String>,
-    /// Most rows that the runtime takes at once; any number where left out. 0 says that the first
+    /// Most rows that the runtime accepts at once; any number if absent. 0 says that the first
     /// dimension is not a batch.
     #[serde(default)]
     pub max_batch: Option<u32>,
-    /// Memory that the model occupies in the runtime, bytes: the runtime does not tell.
+    /// Memory that the model occupies in the runtime, bytes: the runtime does not report it.
     #[serde(default)]
     pub weights_bytes: u64,
-    /// Its inputs, for a runtime that does not describe them, or not as it takes them.
+    /// Its inputs, for a runtime that does not describe them, or describes them wrongly.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub inputs: Vec<TensorDeclaration>,
     /// Its outputs; declared with the inputs.
@@ -98,7 +99,7 @@ impl Manifest {
             .map_or(Ok(()), |version| check_name("version", version))
     }
 
-    /// `/v2/models/{model}`, with the version where one is named. The names need no escapes.
+    /// `/v2/models/{model}`, with the version if there is one. The names need no escapes.
     pub(crate) fn path(&self) -> String {
         let model = &self.model;
         match &self.version {
@@ -107,7 +108,7 @@ impl Manifest {
         }
     }
 
-    /// Whether rows of several queries can run together, if the shapes allow it.
+    /// Whether rows of several queries may run together, if the shapes allow it.
     pub(crate) fn allows_batches(&self) -> bool {
         self.max_batch != Some(0)
     }
@@ -121,7 +122,7 @@ impl Manifest {
     }
 }
 
-/// Names become parts of a path: they must not leave it.
+/// Names become parts of a path and must not lead out of it.
 fn check_name(what: &str, name: &str) -> Result<(), Error> {
     let known = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     let dots = name.bytes().all(|byte| byte == b'.');

@@ -1,4 +1,4 @@
-//! What a server says of itself and of its models.
+//! A server's descriptions of itself and of its models.
 
 use std::collections::BTreeSet;
 
@@ -32,13 +32,13 @@ pub(crate) struct ModelMetadata {
 pub struct TensorDeclaration {
     /// Its name.
     pub name: String,
-    /// Its type as the protocol calls it: `FP32`, `INT64`, `BYTES`, ..
+    /// Its type in the protocol's words: `FP32`, `INT64`, `BYTES`, ..
     pub datatype: String,
     /// Its dimensions; -1 is any size.
     pub shape: Vec<i64>,
 }
 
-/// What else a server says of them is passed over.
+/// Other members of a server's description are ignored.
 #[derive(Debug, Deserialize)]
 struct TensorDescription {
     name: String,
@@ -46,7 +46,7 @@ struct TensorDescription {
     shape: Vec<i64>,
 }
 
-/// The extensions that a server announces; none where the answer cannot be read.
+/// The extensions that a server announces; none if the answer cannot be read.
 pub(crate) fn extensions(json: &[u8]) -> Vec<String> {
     #[derive(Deserialize)]
     struct Server {
@@ -79,7 +79,7 @@ impl From<&TensorDeclaration> for TensorDescription {
 // === impl ModelMetadata ===
 
 impl ModelMetadata {
-    /// What a manifest declares, in the place of what the server says; `None` where it declares nothing.
+    /// The manifest's declaration, which replaces the server's description; `None` if it declares nothing.
     pub(crate) fn declared(manifest: &Manifest) -> Option<Self> {
         let all = |of: &[TensorDeclaration]| of.iter().map(TensorDescription::from).collect();
         (!manifest.inputs.is_empty()).then(|| Self {
@@ -88,8 +88,8 @@ impl ModelMetadata {
         })
     }
 
-    /// Inputs and outputs. A model counts as batched when the first dimension of each of them is
-    /// dynamic, unless the manifest says that it is not a batch.
+    /// Inputs and outputs. A model counts as batched if the first dimension of each of them is dynamic, unless the
+    /// manifest says that it is not a batch.
     pub(crate) fn signature(&self, manifest: &Manifest) -> Result<Signature, Error> {
         let inputs = specs("input", &self.inputs)?;
         let outputs = specs("output", &self.outputs)?;

@@ -16,7 +16,7 @@ use crate::{
     wire,
 };
 
-/// What all handles of an artefact have in common.
+/// What all handles of an artefact share.
 pub(crate) struct Weights {
     pub(crate) bytes: u64,
 }
@@ -34,7 +34,7 @@ struct Handle {
     binary: bool,
     /// Whether the server said that the model is ready, and can be asked again.
     knows_ready: bool,
-    /// Why the handle is of no further use.
+    /// Why the handle is no longer usable.
     lost: OnceLock<String>,
 }
 
@@ -44,10 +44,10 @@ struct Lease {
     model: String,
 }
 
-/// A batch on its way: the request's body, then the answer.
+/// A batch in progress: the request's body, then the answer.
 struct Batch {
     handle: Arc<Handle>,
-    /// Rows of its inputs, where they are a batch.
+    /// Number of rows of its inputs, if they are a batch.
     rows: Option<usize>,
     state: State,
 }
@@ -71,7 +71,8 @@ impl Weights {
 // === impl RemoteModel ===
 
 impl RemoteModel {
-    /// Has the server load the model, where that is our task, and asks what it is.
+    /// Loads the model into the server, if that is this engine's task, and asks for its
+    /// description.
     pub(crate) fn load(
         server: Arc<Server>,
         manifest: &Manifest,
@@ -154,7 +155,8 @@ impl Drop for Lease {
 // === impl Handle ===
 
 impl Handle {
-    /// Rows of a batch that the runtime takes; `None` where the model has no batch dimension.
+    /// Number of rows of a batch that the runtime accepts; `None` if the model has no batch
+    /// dimension.
     fn rows(&self, inputs: &[NamedTensor]) -> Result<Option<usize>, Error> {
         if !self.signature.batched {
             return Ok(None);
@@ -181,7 +183,7 @@ impl Handle {
             }
             let (runtime, model) = (&self.manifest.runtime, &self.manifest.model);
             let text = format!("runtime `{runtime}`, model `{model}`: {}", reply.refusal());
-            // A server that was started again may not have the model any more.
+            // A server that was started again may no longer have the model.
             match self.knows_ready && !server.is_ready(&self.manifest) {
                 true => Err(Error::Gone(text)),
                 false => Err(Error::Failed(text)),

@@ -1,4 +1,5 @@
-//! A configured runtime and its server's lives: started, looked for, started again.
+//! A configured runtime and the lives of its server: starting it, finding it, and starting it
+//! again.
 
 use std::{
     net::{Ipv4Addr, TcpListener},
@@ -14,7 +15,7 @@ use crate::{
     server::Server,
 };
 
-/// A configured runtime and, once it was needed, its server.
+/// A configured runtime, and its server once it was needed.
 pub(crate) struct Runtime {
     name: &'static str,
     config: RemoteConfig,
@@ -45,11 +46,11 @@ impl Runtime {
         current.as_ref()?.child_id()
     }
 
-    /// A server that is ready: the present one, or a new life of it. Others wait meanwhile.
+    /// A ready server: the present one, or a new life of it. Other callers wait meanwhile.
     pub(crate) fn server(&self, interrupt: &Interrupt) -> Result<Arc<Server>, Error> {
         let mut current = self.current.lock();
         if let Some(server) = current.as_ref().filter(|server| server.lives()) {
-            // One that is busy may need the time of a batch to answer.
+            // A busy server may need the time of a batch to answer.
             let patience = self.config.ready_timeout.max(self.config.request_timeout);
             server.wait_ready(patience, interrupt)?;
             return Ok(Arc::clone(server));
@@ -63,7 +64,7 @@ impl Runtime {
 }
 
 impl Drop for Runtime {
-    /// Models may outlive their engine; the server does not.
+    /// Models may outlive their engine, but the server does not.
     fn drop(&mut self) {
         if let Some(server) = self.current.lock().take() {
             server.close();
@@ -71,7 +72,7 @@ impl Drop for Runtime {
     }
 }
 
-/// Starts the program on a free port; where it listens, and its process.
+/// Starts the program on a free port; returns its address and its process.
 pub(crate) fn spawn(name: &'static str, program: &Program) -> Result<(String, Child), Error> {
     let unavailable = |reason: String| Error::Unavailable {
         engine: name,
@@ -87,8 +88,8 @@ pub(crate) fn spawn(name: &'static str, program: &Program) -> Result<(String, Ch
     Ok((url.replace(PORT, &port.to_string()), child))
 }
 
-/// A port that nobody has now. Somebody may take it before the child does; the child then fails
-/// to start, and says so.
+/// A port that is free now. Another process may take it before the child does; the child then fails
+/// to start, and reports that.
 fn free_port() -> std::io::Result<u16> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     Ok(listener.local_addr()?.port())

@@ -1,4 +1,4 @@
-//! One life of a server: what it is asked, and what its faults mean.
+//! One life of a server: the requests to it, and the meaning of its faults.
 
 use std::{
     collections::BTreeMap,
@@ -19,16 +19,16 @@ use crate::{
     runtime::spawn,
 };
 
-/// First and longest pause between two looks at a server that is not ready.
+/// First and longest pause between two checks of a server that is not ready.
 const PAUSES: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(500)];
 
-/// Longest time of one look.
+/// Longest time of one check.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// How long a broken connection may be ahead of the news of the process's end.
+/// How long a broken connection may be noticed before the process's end.
 const NEWS: Duration = Duration::from_millis(500);
 
-/// The extension that says that tensors may travel as bytes.
+/// The extension that says that tensors may be sent as bytes.
 const BINARY_EXTENSION: &str = "binary_tensor_data";
 
 /// One life of a server. A child process has many, one after the other.
@@ -38,7 +38,7 @@ pub(crate) struct Server {
     child: Option<Child>,
     /// Why it was given up.
     lost: OnceLock<String>,
-    /// Handles of each model that was loaded through the repository.
+    /// Number of handles of each model that was loaded through the repository.
     loaded: Mutex<BTreeMap<String, u64>>,
     config: RemoteConfig,
 }
@@ -64,7 +64,7 @@ impl Server {
         })
     }
 
-    /// The process that runs for it.
+    /// The id of its child process.
     pub(crate) fn child_id(&self) -> Option<u32> {
         let child = self.child.as_ref()?;
         child.wait_end(Duration::ZERO).is_none().then(|| child.id())
@@ -77,7 +77,7 @@ impl Server {
         self.lost.get().is_none() && !ended
     }
 
-    /// Looks, less and less often, until the server says that it is ready, or nobody wants to know any more.
+    /// Checks, less and less often, until the server says that it is ready, or `interrupt` is raised.
     pub(crate) fn wait_ready(&self, time: Duration, interrupt: &Interrupt) -> Result<(), Error> {
         let deadline = Instant::now() + time;
         let [mut pause, longest] = PAUSES;
@@ -101,7 +101,7 @@ impl Server {
         }
     }
 
-    /// Passes the time between two looks; the end of the process cuts it short.
+    /// Waits between two checks; the end of the process cuts the wait short.
     fn pause(&self, time: Duration) -> Result<(), Error> {
         match &self.child {
             None => thread::park_timeout(time),
@@ -121,14 +121,14 @@ impl Server {
         }
     }
 
-    /// Whether tensors travel as bytes.
+    /// Whether tensors are sent as bytes.
     pub(crate) fn binary(&self) -> Result<bool, Error> {
         match self.config.binary {
             Binary::Always => Ok(true),
             Binary::Never => Ok(false),
             Binary::Auto => {
                 let reply = self.get("/v2")?;
-                // Not all servers describe themselves; all take JSON.
+                // Not all servers describe themselves; all accept JSON.
                 Ok(reply.is_success()
                     && metadata::extensions(&reply.json)
                         .iter()
@@ -137,7 +137,7 @@ impl Server {
         }
     }
 
-    /// What the server says of a model.
+    /// The server's description of a model.
     pub(crate) fn metadata(&self, manifest: &Manifest) -> Result<ModelMetadata, Error> {
         let reply = self.get(&manifest.path())?;
         self.refuse(manifest, &reply)?;
@@ -145,14 +145,13 @@ impl Server {
             .map_err(|reason| Error::InvalidModel(format!("runtime `{}`: {reason}", self.name)))
     }
 
-    /// Whether the server says that the model is ready; servers that do not know the question say
-    /// no, too.
+    /// Whether the server says that the model is ready; a server that does not know the request says no, too.
     pub(crate) fn is_ready(&self, manifest: &Manifest) -> bool {
         let reply = self.client.get(&format!("{}/ready", manifest.path()), LOOK);
         reply.is_ok_and(|reply| reply.is_success())
     }
 
-    /// Has the model loaded, unless another handle had it loaded or the runtime does so itself.
+    /// Loads the model, unless another handle has loaded it or the runtime loads models itself.
     pub(crate) fn acquire(&self, manifest: &Manifest) -> Result<(), Error> {
         if self.config.load == Load::None {
             return Ok(());
@@ -218,7 +217,7 @@ impl Server {
         reply.map_err(|fault| self.blame(&fault, time))
     }
 
-    /// A refused model is one that the runtime cannot run.
+    /// The runtime cannot run a model that it refuses.
     fn refuse(&self, manifest: &Manifest, reply: &Reply) -> Result<(), Error> {
         let (name, model, refusal) = (self.name, &manifest.model, reply.refusal());
         match reply.status {
@@ -232,8 +231,8 @@ impl Server {
         }
     }
 
-    /// What a fault means: whether the server is gone or only this batch failed. A child that does
-    /// not answer is killed.
+    /// The error of a fault: whether the server is gone or only this batch failed. A child that does not answer is
+    /// killed.
     fn blame(&self, fault: &Fault, time: Duration) -> Error {
         let text = describe(fault, time);
         match fault {
@@ -276,7 +275,7 @@ impl Server {
         }
     }
 
-    /// Ends the child process, which may finish what it is about.
+    /// Ends the child process, which may finish its present work.
     pub(crate) fn close(&self) {
         if let Some(child) = &self.child {
             self.lost
@@ -285,7 +284,7 @@ impl Server {
         }
     }
 
-    /// Ends the child process at once. A server at an address goes on: it serves others, too.
+    /// Kills the child process. A server at an address goes on, because it serves others, too.
     fn give_up(&self, reason: &str) {
         if let Some(child) = &self.child {
             self.lost.get_or_init(|| reason.to_owned());

@@ -1,4 +1,4 @@
-//! What others wrote, made fit for messages.
+//! Makes text from other programs fit for messages.
 
 /// Longest text that is kept of a message.
 const MAX_MESSAGE: usize = 400;
@@ -13,7 +13,8 @@ pub(crate) fn shorten(message: &str) -> String {
     }
 }
 
-/// What an error's body says: the protocol's `error`, a problem document's `detail`, or its text.
+/// The message in an error's body: the protocol's `error`, a problem document's `detail`, or the
+/// text.
 pub(crate) fn of_error(body: &[u8]) -> String {
     #[derive(serde::Deserialize)]
     struct ErrorBody {

@@ -3,14 +3,14 @@
 //! Entry point: [`RtenEngine::new`].
 //!
 //! It needs no library and loads several times faster than ONNX Runtime in less memory, at about
-//! half the speed: the variant for cold starts and rare models.
+//! half the speed: it is the variant for cold starts and rarely used models.
 //!
-//! rten knows four element types. Integers of 64 bits and booleans travel as 32-bit integers:
-//! inputs that do not fit are refused. It also converts 64-bit floats, to 32 bits; that would
-//! silently lose digits, so models that take or give them are refused here.
+//! rten knows four element types. 64-bit integers and booleans are passed as 32-bit integers:
+//! inputs that do not fit are refused. It also converts 64-bit floats to 32 bits, which would
+//! silently lose digits, so models with such inputs or outputs are refused here.
 //!
-//! **Invariant:** a run computes on the threads of its handle's pool only, while the caller
-//! waits; a panic of the library is an error of that load or run.
+//! **Invariant:** a run computes only on the threads of its handle's pool, while the caller waits;
+//! a panic of the library becomes an error of that load or run.
 
 use std::{ops::RangeInclusive, panic::AssertUnwindSafe, sync::Arc};
 
@@ -38,11 +38,11 @@ pub struct RtenEngine {
     models: Arc<LiveMap<Digest, Shared>>,
 }
 
-/// What all handles of an artefact have in common.
+/// What all handles of an artefact share.
 struct Shared {
     model: Model,
     signature: Signature,
-    /// What inputs may hold that are looked up in tables.
+    /// The allowed values of inputs that are looked up in tables.
     indices: Vec<(String, RangeInclusive<i64>)>,
     weights_bytes: u64,
 }

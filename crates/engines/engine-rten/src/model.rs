@@ -8,7 +8,7 @@ use sextant_types::{NamedTensor, Signature, Tensor, TensorSpec};
 
 use crate::{Shared, guarded, shorten, values};
 
-/// What rten says of an operator whose input has a value that it does not take.
+/// rten's message about an operator that does not accept the value of an input.
 const INVALID_VALUE: &str = "has invalid value";
 
 pub(crate) struct RtenModel {
@@ -73,7 +73,7 @@ fn run_error(error: &rten::RunError) -> Error {
     let message = shorten(&error.to_string());
     match error.kind() {
         RunErrorKind::InvalidInput => Error::InvalidInput(message),
-        // A number that was computed of the inputs, and is beyond what it is looked up in.
+        // An index that was computed from the inputs lies outside the table.
         RunErrorKind::OperatorError if message.contains(INVALID_VALUE) => {
             Error::InvalidInput(message)
         }

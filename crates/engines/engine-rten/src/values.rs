@@ -1,4 +1,4 @@
-//! Bytes to rten's values and back.
+//! Converts bytes to rten's values and back.
 
 use bytes::Bytes;
 use rten::{Value, ValueOrView, ValueView};
@@ -6,7 +6,7 @@ use rten_tensor::{AsView, Layout};
 use sextant_engine::Error;
 use sextant_types::{Data, DataType, InvalidTensor, NamedTensor, Tensor, TensorSpec};
 
-/// What goes in and comes out, as it is or as 32-bit integers.
+/// Types of inputs and outputs: unchanged, or as 32-bit integers.
 pub(crate) const DATA_TYPES: [DataType; 6] = [
     DataType::Fp32,
     DataType::Int32,
@@ -16,7 +16,7 @@ pub(crate) const DATA_TYPES: [DataType; 6] = [
     DataType::Bool,
 ];
 
-/// Borrows an input where its address and type allow, else copies it.
+/// Borrows an input if its address and type allow that; else copies it.
 pub(crate) fn input(input: &NamedTensor) -> Result<ValueOrView<'_>, Error> {
     let tensor = &input.tensor;
     let Data::Plain(bytes) = tensor.data() else {

@@ -1,8 +1,8 @@
-//! What every engine has to do: one function per property.
+//! The contract of every engine: one function per property.
 //!
-//! An engine binds the suite with [`bind_conformance!`](crate::bind_conformance), giving models
-//! as files (this crate cannot write ONNX) and what they have to answer. Every function panics
-//! where the engine is wrong.
+//! An engine binds the suite with [`bind_conformance!`](crate::bind_conformance). It gives models
+//! as files (this crate cannot write ONNX) and their right answers. Every function panics if the
+//! engine violates the property.
 
 use std::sync::Arc;
 
@@ -38,19 +38,19 @@ pub use staging::{
     stages_overlap, staging_refuses_wrong_inputs,
 };
 
-/// What a model has to answer.
+/// The right answers of a model.
 pub type Reference = Arc<dyn Fn(&[NamedTensor]) -> Vec<Tensor> + Send + Sync>;
 
-/// A model with what is known of it.
+/// A model with its known properties.
 #[derive(Clone)]
 pub struct Fixture {
-    /// Key of the artefact; of each fixture its own.
+    /// Key of the artefact; each fixture has its own.
     pub artefact: Digest,
     /// The file.
     pub model: Bytes,
     /// What the file declares.
     pub signature: Signature,
-    /// What it has to answer.
+    /// Its right answers.
     pub reference: Reference,
 }
 
@@ -64,8 +64,7 @@ pub struct Fixtures {
     pub convolution: Fixture,
     /// One input and one output of shape `[?, ?]`, the output twice the input, 32-bit floats.
     pub dynamic: Fixture,
-    /// For each type that the engine claims, a model of shape `[?, n]` that hands its input
-    /// through.
+    /// For each type that the engine claims, a model of shape `[?, n]` that returns its input.
     pub identities: Vec<(DataType, Fixture)>,
     /// A model with an operator that no engine has, and the operator's name.
     pub unknown_operator: (Bytes, &'static str),
@@ -98,7 +97,7 @@ macro_rules! bind_conformance {
     };
 }
 
-/// Held while a property is checked: the process's memory tells nothing while others run.
+/// Held while a property is checked: the process's memory says nothing while others run.
 pub fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock()

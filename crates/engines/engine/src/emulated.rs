@@ -1,13 +1,13 @@
-//! A deterministic engine that computes nothing: it takes the time a profile says and answers
+//! A deterministic engine that computes nothing: it takes the time that a profile says, and answers
 //! with values derived from the inputs.
 //!
 //! Entry points: [`EmulatedEngine`], [`EmulatedModel`], [`EmulatedDevice`], [`emulate`].
 //!
-//! It is a product engine like the others: it lets the service be tried, and its scheduling
-//! tested, with models of any speed on any machine. One engine is the host's cores, or one device
-//! with memory of its own and seeded delays; a process may have any number. How a file is
-//! understood is left to a closure, because this crate cannot read ONNX; how time passes is
-//! another, so that a simulated clock can take the place of sleeping.
+//! It is a product engine like the others: with it the service can be tried, and its scheduling
+//! tested, with models of any speed on any machine. One engine stands for the host's cores, or for
+//! one device with memory of its own and seeded delays; a process may have any number. A closure
+//! interprets the file, because this crate cannot read ONNX. Another closure lets time pass, so
+//! that a simulated clock can replace sleeping.
 
 use std::{
     collections::HashMap,
@@ -40,7 +40,7 @@ use pace::Pace;
 /// The engine's name in variant ids.
 pub const NAME: &str = "emulated";
 
-/// What is emulated: the linear latency model of INFaaS, section 4.1.
+/// The emulated model: the linear latency model of INFaaS, section 4.1.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EmulatedModel {
     /// Inputs and outputs.
@@ -51,7 +51,7 @@ pub struct EmulatedModel {
     pub beta_ms: f64,
     /// Time to load, milliseconds.
     pub load_ms: f64,
-    /// What [`LoadedModel::weights_bytes`] says.
+    /// The value of [`LoadedModel::weights_bytes`].
     pub weights_bytes: u64,
 }
 
@@ -66,7 +66,7 @@ impl EmulatedModel {
     }
 }
 
-/// Understands a file, or refuses it with [`Error::InvalidModel`] or [`Error::Unsupported`].
+/// Interprets a file, or refuses it with [`Error::InvalidModel`] or [`Error::Unsupported`].
 pub type Describe = dyn Fn(&LoadRequest) -> Result<EmulatedModel, Error> + Send + Sync;
 
 /// Lets time pass on the calling thread.
@@ -88,13 +88,13 @@ type Live = Mutex<HashMap<Digest, Weak<Resident>>>;
 /// Weights that live handles share.
 struct Resident {
     model: EmulatedModel,
-    /// Their pages, on a device that counts them.
+    /// Their pages, on a device that counts pages.
     _held: Option<PageGuard>,
 }
 
 impl EmulatedEngine {
-    /// An engine on the host's cores whose models are what `describe` says, and that sleeps for as
-    /// long as they take.
+    /// An engine on the host's cores. `describe` gives its models, and it sleeps for as long as
+    /// they take.
     pub fn new(
         describe: impl Fn(&LoadRequest) -> Result<EmulatedModel, Error> + Send + Sync + 'static,
     ) -> Self {
@@ -118,21 +118,21 @@ impl EmulatedEngine {
         self
     }
 
-    /// The same engine, so many times as fast as its models say.
+    /// The same engine, `speed` times as fast as its models say.
     #[must_use]
     pub fn at_speed(mut self, speed: f64) -> Self {
         self.speed = speed;
         self
     }
 
-    /// The same engine, whose work fails now and then.
+    /// The same engine, which sometimes fails.
     #[must_use]
     pub fn failing(mut self, failures: Failures) -> Self {
         self.failing = Some(Arc::new(FailureModel::new(failures)));
         self
     }
 
-    /// Lets time pass in another way; what is computed meanwhile then takes no time.
+    /// Lets time pass in another way; computing then takes no time.
     #[must_use]
     pub fn with_sleep(mut self, sleep: impl Fn(Duration) + Send + Sync + 'static) -> Self {
         self.pace = Pace::Told(Arc::new(sleep));
@@ -211,7 +211,7 @@ impl Engine for EmulatedEngine {
     }
 }
 
-/// Nonsense (negative, NaN, beyond what a clock holds) passes no time.
+/// An invalid value (negative, NaN, beyond what a clock holds) passes no time.
 fn duration(milliseconds: f64) -> Duration {
     Duration::try_from_secs_f64(milliseconds / 1000.0).unwrap_or(Duration::ZERO)
 }

@@ -1,9 +1,9 @@
-//! A model as engines are given it.
+//! A model in the form in which engines get it.
 //!
-//! Small files are held in memory. Of a large one the outline is ([`sextant_onnx::outline`]), and a folder of its own
-//! has what engines open by name: the file itself, of which no copy is made, and the outline beside it. The folder lies
-//! on the file system of the artefact store, so that the file in it is a hard link: nothing that is deleted or evicted
-//! from the store takes it away, and it goes with the last user of the model.
+//! Small files are held in memory. Of a large file, memory holds the outline ([`sextant_onnx::outline`]), and a folder
+//! of its own has what engines open by name: the file itself, without a copy, and the outline beside it. The folder is
+//! on the file system of the artefact store, so the file in it is a hard link: it stays when the store deletes or
+//! evicts the file, and goes with the last user of the model.
 
 use std::{
     fs::{self, File, TryLockError},
@@ -32,21 +32,21 @@ pub const GRAPH_FILE: &str = "model.onnx";
 /// Files beside the model, in the same folder, followed by their numbers.
 const BESIDE: &str = "beside-";
 
-/// Held by the process that has made the folder.
+/// The lock of the process that has made the folder.
 const LOCK: &str = "lock";
 
-/// A folder without a lock may be about to get one for so long.
+/// A folder without a lock may get one within this time.
 const YOUNG: Duration = Duration::from_secs(60);
 
-/// Folders that this process has made.
+/// Number of folders that this process has made.
 static MADE: AtomicU64 = AtomicU64::new(0);
 
-/// A model's file, or what names a model that an engine has.
+/// A model's file, or a manifest, which names a model that an engine has.
 #[derive(Debug, Clone)]
 pub struct ModelFile {
     /// The file; of a large model its outline, whose large tensors have their data in `weights`.
     pub graph: Bytes,
-    /// Where the file of a large model is.
+    /// The folder with the file of a large model.
     pub weights: Option<Arc<WeightsFolder>>,
 }
 
@@ -54,15 +54,15 @@ pub struct ModelFile {
 #[derive(Debug)]
 pub struct WeightsFolder {
     path: PathBuf,
-    /// None where another process has made it.
+    /// `None` if another process has made it.
     _made: Option<ScratchFolder>,
 }
 
-/// A folder of this process, which goes with it.
+/// A folder of this process, which is removed with this value.
 #[derive(Debug)]
 pub struct ScratchFolder {
     path: PathBuf,
-    /// Tells others that it is used.
+    /// Shows other processes that it is used.
     _lock: File,
 }
 
@@ -90,7 +90,7 @@ impl From<&'static str> for ModelFile {
 }
 
 impl ModelFile {
-    /// Instead of the file of a model of which the engine has all that it needs.
+    /// Replaces the file if the engine has all that it needs of the model.
     pub fn absent() -> Self {
         Bytes::new().into()
     }
@@ -103,18 +103,18 @@ impl ModelFile {
     /// A large model, whose file stays where it is. Its folder is made in `scratch`, on the same file system.
     ///
     /// # Errors
-    /// [`Error::InvalidModel`] where it is no ONNX file, [`Error::Failed`] where a file cannot be read or made.
+    /// [`Error::InvalidModel`] if it is not an ONNX file, [`Error::Failed`] if a file cannot be read or made.
     pub fn open(file: &Path, scratch: &Path) -> Result<Self, Error> {
         let linked = Self::linked(file, scratch)?;
         let outlined = linked.outline().map_err(|error| invalid(&error))?;
         linked.outlined(outlined)
     }
 
-    /// A large model of which nothing is read yet: its graph is empty, and [`Self::whole`] is the file as it is. Its folder
-    /// is made in `scratch`, on the same file system.
+    /// A large model of which nothing is read yet: its graph is empty, and [`Self::whole`] is the unchanged file. Its
+    /// folder is made in `scratch`, on the same file system.
     ///
     /// # Errors
-    /// [`Error::Failed`] where its folder cannot be made.
+    /// [`Error::Failed`] if its folder cannot be made.
     pub fn linked(file: &Path, scratch: &Path) -> Result<Self, Error> {
         let weights = WeightsFolder::make(scratch, &[(WEIGHTS_FILE.to_owned(), file.to_owned())]);
         Ok(Self {
@@ -123,11 +123,11 @@ impl ModelFile {
         })
     }
 
-    /// A graph over the same weights, if it has any, and files beside them, whose folder is made in `scratch`, on the same
-    /// file system.
+    /// A graph over the same weights, if it has any, with files beside them. The folder is made in `scratch`, on the
+    /// same file system.
     ///
     /// # Errors
-    /// As [`Self::linked`].
+    /// Those of [`Self::linked`].
     pub fn with_beside(&self, beside: &[PathBuf], scratch: &Path) -> Result<Self, Error> {
         let weights = self.weights.iter().map(|it| it.path.join(WEIGHTS_FILE));
         let weights = weights.map(|path| (WEIGHTS_FILE.to_owned(), path));
@@ -140,10 +140,10 @@ impl ModelFile {
         })
     }
 
-    /// Reads what [`Self::outlined`] takes: the outline, and the same as it names the file in the folder.
+    /// Reads what [`Self::outlined`] takes: the outline, and the outline with the name of the file in the folder.
     ///
     /// # Errors
-    /// [`sextant_onnx::Error::NotOnnx`] where the file is no ONNX file, or cannot be read.
+    /// [`sextant_onnx::Error::NotOnnx`] if the file is not an ONNX file, or cannot be read.
     pub fn outline(&self) -> Result<[Bytes; 2], sextant_onnx::Error> {
         let unread = || sextant_onnx::Error::NotOnnx("its file cannot be read".to_owned());
         let file = self.weights.as_ref().and_then(|it| it.file().ok());
@@ -154,10 +154,10 @@ impl ModelFile {
         Ok([graph, located])
     }
 
-    /// The model with its outline, which [`Self::outline`] has read of the same file, be it in another process.
+    /// The model with its outline, which [`Self::outline`] has read from the same file, perhaps in another process.
     ///
     /// # Errors
-    /// [`Error::Failed`] where it cannot be put into the folder.
+    /// [`Error::Failed`] if it cannot be put into the folder.
     pub fn outlined(self, [graph, located]: [Bytes; 2]) -> Result<Self, Error> {
         if let Some(weights) = &self.weights {
             let written = fs::write(weights.path.join(GRAPH_FILE), &located);
@@ -174,7 +174,7 @@ impl ModelFile {
         }
     }
 
-    /// A range of the file that the outline is of; `None` where there is none, or it cannot be read.
+    /// A range of the outline's file; `None` if there is no file, or it cannot be read.
     pub fn read(&self, range: Range<u64>) -> Option<Bytes> {
         read_range(&self.weights.as_ref()?.file().ok()?, range)
     }
@@ -182,7 +182,7 @@ impl ModelFile {
     /// The whole file in memory, for engines that cannot map it.
     ///
     /// # Errors
-    /// As [`Self::open`].
+    /// Those of [`Self::open`].
     pub fn whole(&self) -> Result<Bytes, Error> {
         let Some(weights) = &self.weights else {
             return Ok(self.graph.clone());
@@ -197,10 +197,10 @@ impl ModelFile {
             .map_err(|error| invalid(&error))
     }
 
-    /// The graph as it names the file in the folder, and the folder; `None` where all is in the graph.
+    /// The graph with the name of the file in the folder, and the folder; `None` if the graph has all data.
     ///
     /// # Errors
-    /// [`Error::InvalidModel`] where the graph is no ONNX file.
+    /// [`Error::InvalidModel`] if the graph is not an ONNX file.
     pub fn located(&self) -> Result<Option<(Bytes, &Arc<WeightsFolder>)>, Error> {
         let Some(weights) = &self.weights else {
             return Ok(None);
@@ -226,12 +226,12 @@ impl WeightsFolder {
         })
     }
 
-    /// One that another process has made, and keeps.
+    /// A folder that another process has made, and keeps.
     pub fn of_another(path: PathBuf) -> Self {
         Self { path, _made: None }
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -239,7 +239,7 @@ impl WeightsFolder {
     /// The file of the model.
     ///
     /// # Errors
-    /// When it cannot be opened.
+    /// If it cannot be opened.
     pub fn file(&self) -> io::Result<File> {
         File::open(self.path.join(WEIGHTS_FILE))
     }
@@ -247,7 +247,7 @@ impl WeightsFolder {
     /// A file beside the model, by its number.
     ///
     /// # Errors
-    /// When it cannot be opened.
+    /// If it cannot be opened.
     pub fn beside(&self, number: usize) -> io::Result<File> {
         File::open(self.path.join(format!("{BESIDE}{number}")))
     }
@@ -259,7 +259,7 @@ impl WeightsFolder {
         size(WEIGHTS_FILE.to_owned()).unwrap_or_default() + beside.sum::<u64>()
     }
 
-    /// Names of what is in it.
+    /// The names of its files.
     fn names(&self) -> impl Iterator<Item = String> {
         let is_there = |name: &String| self.path.join(name).exists();
         let beside = (0..).map(|number| format!("{BESIDE}{number}"));
@@ -270,7 +270,7 @@ impl WeightsFolder {
     /// A new folder beside it.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// If it cannot be made.
     pub fn sibling(&self) -> io::Result<ScratchFolder> {
         ScratchFolder::make(self.path.parent().unwrap_or(&self.path))
     }
@@ -295,15 +295,15 @@ impl ScratchFolder {
         }
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Puts the files of a model here, for a process that may read nothing else; where they are then.
+    /// Puts the files of a model here, for a process that may read nothing else; returns their path.
     ///
     /// # Errors
-    /// When they cannot be put there.
+    /// If they cannot be put here.
     pub fn show(&self, weights: &WeightsFolder) -> io::Result<PathBuf> {
         for name in weights.names() {
             fs::hard_link(weights.path.join(&name), self.path.join(name))?;
@@ -321,10 +321,10 @@ impl Drop for ScratchFolder {
     }
 }
 
-/// Removes the folders in `scratch` whose makers are gone. Others may be at work in it.
+/// Removes the folders in `scratch` whose makers are gone. Other processes may work in `scratch`.
 ///
 /// # Errors
-/// When the folder cannot be read.
+/// If the folder cannot be read.
 pub fn sweep(scratch: &Path) -> io::Result<()> {
     let entries = match fs::read_dir(scratch) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -334,7 +334,7 @@ pub fn sweep(scratch: &Path) -> io::Result<()> {
         let folder = entry?.path();
         let is_held = match File::open(folder.join(LOCK)) {
             Ok(lock) => matches!(lock.try_lock(), Err(TryLockError::WouldBlock)),
-            // One that is just being made has none yet.
+            // A folder that is just being made has no lock yet.
             Err(_) => fs::metadata(&folder)
                 .and_then(|it| it.modified())
                 .is_ok_and(|made| made.elapsed().is_ok_and(|age| age < YOUNG)),
@@ -347,7 +347,7 @@ pub fn sweep(scratch: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// A new folder, by the number of this process and a count.
+/// A new folder, named by the id of this process and a count.
 fn fresh(scratch: &Path) -> io::Result<PathBuf> {
     fs::create_dir_all(scratch)?;
     let scratch = scratch.canonicalize()?;
@@ -355,15 +355,14 @@ fn fresh(scratch: &Path) -> io::Result<PathBuf> {
         let count = MADE.fetch_add(1, Ordering::Relaxed);
         let path = scratch.join(format!("{}-{count}", std::process::id()));
         match fs::create_dir(&path) {
-            // An earlier process with the same number left it.
+            // An earlier process with the same id left it.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             made => return made.map(|()| path),
         }
     }
 }
 
-/// A range of a file; `None` where it is not all there, or cannot be read. Nothing is allocated because somebody says
-/// how long it is.
+/// A range of a file; `None` if it is not complete, or cannot be read. Memory is not allocated by an announced length.
 pub fn read_range(file: &File, range: Range<u64>) -> Option<Bytes> {
     let length = usize::try_from(range.end.checked_sub(range.start)?).ok()?;
     (range.end <= file.metadata().ok()?.len()).then_some(())?;

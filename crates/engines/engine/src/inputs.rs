@@ -1,4 +1,4 @@
-//! The checks that engines make before they run, and whose fault it is that a run failed.
+//! The checks that engines make before they run, and the cause of a failed run.
 
 use std::ops::RangeInclusive;
 
@@ -9,8 +9,8 @@ use sextant_types::{
 
 use crate::Error;
 
-/// Refuses a model that may answer by integers which an engine that computes in 32 bits would cut: `wide_output` is the
-/// output.
+/// Refuses a model whose answers may follow from integers that an engine with 32-bit arithmetic would cut:
+/// `wide_output` is that output.
 pub fn check_integers(wide_output: Option<&str>) -> Result<(), Error> {
     match wide_output {
         None => Ok(()),
@@ -20,8 +20,8 @@ pub fn check_integers(wide_output: Option<&str>) -> Result<(), Error> {
     }
 }
 
-/// Whether `inputs` are the signature's, in its order, of its types and shapes. Engines call it
-/// first, so that their libraries never see anything else.
+/// Checks that `inputs` are the signature's, in its order, with its types and shapes. Engines call it first, so that
+/// their libraries never see other inputs.
 pub fn check_inputs(signature: &Signature, inputs: &[NamedTensor]) -> Result<(), Error> {
     let (given, wanted) = (inputs.len(), signature.inputs.len());
     if given != wanted {
@@ -50,8 +50,8 @@ pub fn check_inputs(signature: &Signature, inputs: &[NamedTensor]) -> Result<(),
     Ok(())
 }
 
-/// Whether inputs hold numbers that the model's tables have: `indices` says which of which input. For engines that
-/// would answer something, or say in words of their own what is wrong.
+/// Checks that inputs hold only numbers that the model's tables have: `indices` gives the range of each such input. It
+/// is for engines that would answer something, or report the error in words of their own.
 pub fn check_indices(
     indices: &[(String, RangeInclusive<i64>)],
     inputs: &[NamedTensor],
@@ -78,8 +78,8 @@ fn range_holds(range: &RangeInclusive<i64>, number: i128) -> bool {
     i64::try_from(number).is_ok_and(|number| range.contains(&number))
 }
 
-/// The error of a run whose inputs are at fault where one of them has no elements: operators that need some say so in
-/// words of their own, and only when they run.
+/// The error of a failed run. If an input has no elements, the inputs are at fault: operators that need elements report
+/// that in words of their own, and only when they run.
 pub fn blame_empty(error: Error, inputs: &[NamedTensor]) -> Error {
     let empty = inputs.iter().find(|input| input.tensor.is_empty());
     match (error, empty) {

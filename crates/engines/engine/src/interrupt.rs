@@ -1,4 +1,4 @@
-//! Ending what an engine runs, from outside.
+//! Ends a run or a load of an engine from outside.
 
 use std::{fmt, sync::Arc};
 
@@ -6,28 +6,28 @@ use parking_lot::{Mutex, MutexGuard};
 
 /// Asks a run or a load to end. Clones ask the same one.
 ///
-/// Whoever waits makes it, hands it along with the call, and raises it when the call has taken too
-/// long. Whoever runs says in [`Interrupt::over`] how that is ended.
+/// The caller makes it, passes it with the call, and raises it if the call takes too long. The engine says in
+/// [`Interrupt::over`] how the work is ended.
 #[derive(Clone, Default)]
 pub struct Interrupt(Arc<Mutex<State>>);
 
 #[derive(Default)]
 struct State {
     is_raised: bool,
-    /// How what runs now is ended.
+    /// How the present work is ended.
     end: Option<Box<dyn Fn() + Send>>,
 }
 
-/// Forgets how to end what has ended, also by a panic.
+/// Forgets how to end work that has ended, also by a panic.
 struct InterruptGuard<'i>(&'i Interrupt);
 
 impl Interrupt {
-    /// Asks what runs to end, and at once whatever begins under it later. Returns without waiting for
-    /// the end; whether something runs that can be ended.
+    /// Asks the present work to end, and all later work under it as soon as it begins. Returns without waiting for the
+    /// end; the result is whether there is work that can be ended.
     pub fn raise(&self) -> bool {
         let mut state = self.lock();
         state.is_raised = true;
-        // With the lock held: nothing is told to end that has ended already.
+        // The lock is held, so work that has ended already is not told to end.
         state.end.as_ref().is_some_and(|end| {
             end();
             true
@@ -39,8 +39,8 @@ impl Interrupt {
         self.lock().is_raised
     }
 
-    /// Does `work`, which `end` ends when called from another thread while it is under way. `end` must
-    /// not wait; it may be called more than once.
+    /// Runs `work`, which `end` ends if another thread calls it meanwhile. `end` must not wait; it may be called more
+    /// than once.
     pub fn over<T>(&self, end: impl Fn() + Send + 'static, work: impl FnOnce() -> T) -> T {
         let mut state = self.lock();
         if state.is_raised {

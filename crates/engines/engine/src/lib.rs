@@ -1,10 +1,11 @@
-//! The engine trait: what runs a batch.
+//! The engine trait: an engine runs batches.
 //!
-//! Entry points: [`Engine`], [`LoadedModel`], [`emulated::EmulatedEngine`], [`conformance`];
-//! [`ModelFile`] is what they load; [`check_inputs`], [`LiveMap`], [`Pool`], [`find_library`] and [`python_packages`] are what engines have in common; an [`Interrupt`] ends what they run.
+//! Entry points: [`Engine`], [`LoadedModel`], [`emulated::EmulatedEngine`], [`conformance`]. [`ModelFile`] is what
+//! engines load; [`check_inputs`], [`LiveMap`], [`Pool`], [`find_library`] and [`python_packages`] are what engines
+//! share; an [`Interrupt`] ends a run or a load.
 //!
-//! **Invariant:** knows nothing of queues, deadlines or why a batch was asked for. Calls block the
-//! calling thread; the worker owns the threads.
+//! **Invariant:** this package knows nothing of queues, deadlines or the reason for a batch. Calls block the calling
+//! thread; the worker owns the threads.
 
 use std::{sync::Arc, time::Duration};
 
@@ -34,7 +35,7 @@ pub use pool::Pool;
 pub use python::python_packages;
 pub use shortage::Shortage;
 
-/// What an engine can be asked for.
+/// What an engine can do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Capabilities {
     /// Precisions that are worth generating for this engine, `Fp32` first.
@@ -54,8 +55,8 @@ pub struct LoadRequest {
     pub artefact: Digest,
     /// The ONNX file.
     pub model: ModelFile,
-    /// Number format of weights and arithmetic. Engines whose artefacts differ by precision find it
-    /// in the file; the others convert while they load.
+    /// Number format of weights and arithmetic. Engines whose artefacts differ by precision find it in the file; the
+    /// others convert while they load.
     pub precision: Precision,
     /// Graph optimisation.
     pub optimization: Optimization,
@@ -86,39 +87,39 @@ pub enum Error {
     /// The inputs do not fit the model.
     #[error("the inputs do not fit the model: {0}")]
     InvalidInput(String),
-    /// The batch was ended because an [`Interrupt`] was raised; the handle can be used further.
+    /// The batch was ended because an [`Interrupt`] was raised; the handle stays usable.
     #[error("it was ended after it had taken too long")]
     Interrupted,
-    /// The batch needs more memory than a batch can have; the handle can be used further.
+    /// The batch needs more memory than a batch can have; the handle stays usable.
     #[error("it needs more memory than it may take: {0}")]
     MemoryExceeded(String),
-    /// What ran the model ended with this batch, and because of it; the handle can be used further.
+    /// The process that ran the model ended with this batch, and because of it; the handle stays usable.
     #[error("{0}")]
     Crashed(String),
-    /// What ran the model ended while it had the batch, for a reason of its own; the handle can be used
-    /// further, also for this batch.
+    /// The process that ran the model ended during this batch, for another reason; the handle stays usable, also for
+    /// this batch.
     #[error("the engine starts again: {0}")]
     Restarted(String),
     /// No memory of the engine's device is left for a load or a batch.
     #[error("the device has no memory for it: {0}")]
     OutOfMemory(Shortage),
-    /// What ran the model is gone or did not answer within its time limit; the handle is of no
-    /// further use.
+    /// The process or server that ran the model is gone, or did not answer within its time limit; the handle is no
+    /// longer usable.
     #[error("the engine was lost: {0}")]
     Lost(String),
-    /// What ran the model had gone before it was given this batch; the handle is of no further use.
+    /// The process or server that ran the model had gone before it got this batch; the handle is no longer usable.
     #[error("the engine is gone: {0}")]
     Gone(String),
 }
 
 impl Error {
-    /// Whether the handle is of no further use.
+    /// Whether the handle is no longer usable.
     pub fn is_loss(&self) -> bool {
         matches!(self, Self::Lost(_) | Self::Gone(_))
     }
 }
 
-/// What an engine runs on.
+/// The device of an engine.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Device {
     /// The cores of this machine; any number of models side by side.
@@ -137,12 +138,12 @@ pub enum Device {
 pub struct DeviceMemory {
     /// Size of a page, bytes.
     pub page_bytes: u64,
-    /// Pages there are.
+    /// Number of pages.
     pub pages: u64,
 }
 
-/// Stack of threads that load and run models. Some engines descend by the depth of the graph, half a kilobyte
-/// for each node of a chain. The system gives it as it is used.
+/// Stack of threads that load and run models. Some engines recurse by the depth of the graph, with half a kilobyte for
+/// each node of a chain. The system provides the stack as it is used.
 pub const STACK_BYTES: usize = 256 << 20;
 
 /// An engine. One value per process and kind; shared by all threads.
@@ -154,37 +155,38 @@ pub trait Engine: Send + Sync {
     /// Short stable name, part of variant ids: `ort`, `rten`, `emulated`.
     fn name(&self) -> &'static str;
 
-    /// What variants make sense on this engine.
+    /// The variants that make sense on this engine.
     fn capabilities(&self) -> Capabilities;
 
-    /// What it runs on.
+    /// Its device.
     fn device(&self) -> Device {
         Device::Cpu
     }
 
-    /// What the device's maker calls it, such as `NVIDIA H200`; `None` where nobody says.
+    /// The maker's name of the device, such as `NVIDIA H200`; `None` if not known.
     fn device_model(&self) -> Option<String> {
         None
     }
 
-    /// Whether the file is one for this engine: an ONNX file unless the engine has models of its
-    /// own. Says nothing of whether it can be loaded.
+    /// Whether the file is one for this engine: an ONNX file, unless the engine has models of its own. It does not say
+    /// whether the file can be loaded.
     fn reads(&self, model: &Bytes) -> bool {
         !is_manifest(model)
     }
 
-    /// Whether it maps the weights of large models, which others hold in memory as a whole while they load.
+    /// Whether it maps the weights of large models; other engines hold them in memory as a whole while they load.
     fn maps_weights(&self) -> bool {
         false
     }
 
-    /// Whether a first load prepares what later loads of the same artefact find in this process: those then take less.
+    /// Whether a first load prepares something that later loads of the same artefact in this process use; those then
+    /// take less time.
     fn keeps_prepared(&self) -> bool {
         false
     }
 
-    /// Whether a load of the artefact at this precision finds here all that it needs of it: its file may be left out
-    /// ([`ModelFile::absent`]). Where that has changed by the time of the load, the load fails.
+    /// Whether the engine has all that a load of the artefact at this precision needs: the file may then be left out
+    /// ([`ModelFile::absent`]). If that has changed by the time of the load, the load fails.
     fn has_prepared(&self, artefact: &Digest, precision: Precision) -> bool {
         let _ = (artefact, precision);
         false
@@ -193,8 +195,8 @@ pub trait Engine: Send + Sync {
     /// Prepares an artefact to run.
     fn load(&self, request: &LoadRequest) -> Result<Arc<dyn LoadedModel>, Error>;
 
-    /// The same, to be ended when `interrupt` is raised, with whatever error. Engines that cannot end a
-    /// load go on to its end.
+    /// The same; the load ends with any error if `interrupt` is raised. Engines that cannot end a load go on to its
+    /// end.
     fn load_interruptible(
         &self,
         request: &LoadRequest,
@@ -204,26 +206,27 @@ pub trait Engine: Send + Sync {
         self.load(request)
     }
 
-    /// The same engine with each model in a process of its own, where it has such; it stays the engine of those that are
-    /// loaded by it. [`processes`](Self::processes) and [`resident_weights_bytes`](Self::resident_weights_bytes) are of both.
+    /// The same engine with each model in a process of its own, if it offers that; it remains the engine of the models
+    /// that are loaded by it. [`processes`](Self::processes) and
+    /// [`resident_weights_bytes`](Self::resident_weights_bytes) cover both.
     fn isolated(&self) -> Option<Arc<dyn Engine>> {
         None
     }
 
-    /// Processes beside this one in which its models run, by the system's numbers.
+    /// Other processes in which its models run, by their ids in the system.
     fn processes(&self) -> Vec<u32> {
         Vec::new()
     }
 
-    /// Bytes of weights that live handles hold now, each copy counted once; 0 where an engine
-    /// cannot tell. What an engine derives from weights, such as packed copies, is not counted.
+    /// Bytes of weights that live handles hold now, each copy counted once; 0 if an engine cannot tell. Memory that an
+    /// engine derives from weights, such as packed copies, is not counted.
     fn resident_weights_bytes(&self) -> u64 {
         0
     }
 }
 
-/// Whether a file is a manifest, which names a model that an engine has, rather than the model
-/// itself: JSON, where no ONNX file begins with a brace.
+/// Whether a file is a manifest, which names a model that an engine has, rather than the model itself. A manifest is
+/// JSON; no ONNX file begins with a brace.
 pub fn is_manifest(model: &[u8]) -> bool {
     model.trim_ascii_start().starts_with(b"{")
 }
@@ -240,8 +243,8 @@ pub trait LoadedModel: Send + Sync {
     /// Runs one batch: INPUT, EXEC and OUTPUT one after the other.
     fn run(&self, inputs: &[NamedTensor]) -> Result<Vec<Tensor>, Error>;
 
-    /// The same, to be ended when `interrupt` is raised: it then fails with [`Error::Interrupted`], soon
-    /// but not at once, and the model stays usable. Engines that cannot end a run go on to its end.
+    /// The same; if `interrupt` is raised, the run fails with [`Error::Interrupted`], soon but not at once, and the
+    /// model stays usable. Engines that cannot end a run go on to its end.
     fn run_interruptible(
         &self,
         inputs: &[NamedTensor],
@@ -251,16 +254,16 @@ pub trait LoadedModel: Send + Sync {
         self.run(inputs)
     }
 
-    /// INPUT alone: takes the inputs to the device, so that EXEC can begin at once. `None` from
-    /// engines that read the host's memory, whose batches are [`Self::run`].
+    /// INPUT alone: copies the inputs to the device, so that EXEC can begin at once. `None` from engines that read the
+    /// host's memory; their batches use [`Self::run`].
     fn stage(&self, inputs: &[NamedTensor]) -> Result<Option<Box<dyn StagedBatch>>, Error> {
         let _ = inputs;
         Ok(None)
     }
 
-    /// INPUT of several queries as one batch: their inputs, each of which the model takes alone, are put one behind the
-    /// other on their way to the device, and never into memory of the host. `None` where they cannot be, and from engines
-    /// that do not do this: then the caller joins them.
+    /// INPUT of several queries as one batch: their inputs, each of which the model accepts alone, are joined on the
+    /// way to the device, and never in memory of the host. `None` if they cannot be joined, and from engines without
+    /// this; the caller then joins them.
     fn stage_joined(
         &self,
         parts: &[&[NamedTensor]],
@@ -272,15 +275,15 @@ pub trait LoadedModel: Send + Sync {
     /// Bytes of weights, shared by all handles of the artefact.
     fn weights_bytes(&self) -> u64;
 
-    /// What a run takes of late beyond the engine's own time, such as the way to another process and back:
-    /// where the model was measured there was none of it.
+    /// Recent time of a run in addition to the engine's own time, such as the way to another process and back. The
+    /// measurement of the model did not contain it.
     fn overhead(&self) -> Duration {
         Duration::ZERO
     }
 
-    /// Bytes of the device's pages that are held beside those of the weights, whatever batch runs;
-    /// 0 where batches work in memory that the engine has taken once for all. `None` where it is the
-    /// host's memory, and the growth of the process tells.
+    /// Bytes of the device's pages that are held in addition to those of the weights, whatever batch runs; 0 if batches
+    /// use memory that the engine has taken once for all. `None` if it is the host's memory, which the growth of the
+    /// process shows.
     fn working_bytes(&self) -> Option<u64> {
         None
     }
@@ -291,10 +294,9 @@ pub trait LoadedModel: Send + Sync {
 /// Contract: stages of different batches may overlap on different threads, except that one thread
 /// at a time executes on a dedicated device.
 pub trait StagedBatch: Send {
-    /// EXEC: runs the batch and waits for its end. Returns the time on the device's clock, where it
-    /// has one.
+    /// EXEC: runs the batch and waits for its end. Returns the time on the device's clock, if it has one.
     fn exec(&mut self) -> Result<Option<Duration>, Error>;
 
-    /// OUTPUT: takes the outputs to the host, in the signature's order.
+    /// OUTPUT: copies the outputs to the host, in the signature's order.
     fn collect(self: Box<Self>) -> Result<Vec<Tensor>, Error>;
 }

@@ -1,16 +1,16 @@
-//! Where libraries lie that engines load when they start.
+//! Finds the libraries that engines load at their start.
 
 use std::{
     env, fs,
     path::{Path, PathBuf},
 };
 
-/// Where a library is: `configured`, else the file that the environment variable `variable` names, else `packaged` among
-/// the Python packages of the environment that this program was installed into, else `place` in the cache folder that `cargo xtask provision` fills (`$SEXTANT_CACHE`, or `sextant` in the
-/// user's cache folder).
+/// The path of a library: `configured`, else the file that the environment variable `variable` names, else `packaged`
+/// among the Python packages of the environment that this program was installed into, else `place` in the cache folder
+/// that `cargo xtask provision` fills (`$SEXTANT_CACHE`, or `sextant` in the user's cache folder).
 ///
-/// Only files that exist are returned. A configured path that does not exist gives `None`: what was
-/// asked for is never silently replaced.
+/// Only existing files are returned. A configured path that does not exist gives `None`: another library never silently
+/// replaces it.
 pub fn find_library(
     configured: Option<&Path>,
     variable: Option<&str>,
@@ -33,7 +33,7 @@ pub fn find_library(
     path.is_file().then_some(path)
 }
 
-/// The folders of packages of the Python environment in whose `bin` this program lies; none elsewhere.
+/// The package folders of the Python environment in whose `bin` this program is; none if it is elsewhere.
 fn python_packages() -> Vec<PathBuf> {
     let program = env::current_exe().and_then(|program| program.canonicalize());
     let environment = program.ok().and_then(|program| {
@@ -44,7 +44,7 @@ fn python_packages() -> Vec<PathBuf> {
     environment.map_or_else(Vec::new, |it| packages_of(&it))
 }
 
-/// `lib/python3.*/site-packages`, and `dist-packages` as Debian has it, the newest version first.
+/// `lib/python3.*/site-packages`, and `dist-packages` as on Debian, the newest version first.
 fn packages_of(environment: &Path) -> Vec<PathBuf> {
     let versions = fs::read_dir(environment.join("lib")).into_iter().flatten();
     let versions = versions.flatten().filter_map(|entry| {
@@ -60,7 +60,7 @@ fn packages_of(environment: &Path) -> Vec<PathBuf> {
     folders.filter(|folder| folder.is_dir()).collect()
 }
 
-/// The cache folder of this user, which may not be there yet; `None` where the environment names none.
+/// The cache folder of this user, which may not exist yet; `None` if the environment names none.
 pub fn cache_folder() -> Option<PathBuf> {
     set("SEXTANT_CACHE")
         .map(PathBuf::from)

@@ -1,4 +1,4 @@
-//! Values that exist once per key while anybody holds them, and not longer.
+//! Values that exist once per key for as long as they are referenced.
 
 use std::{
     collections::HashMap,
@@ -25,7 +25,7 @@ impl<K, V> Default for LiveMap<K, V> {
 }
 
 impl<K: Eq + Hash, V> LiveMap<K, V> {
-    /// The live value of `key`, or the one that `make` gives. Waits while another caller makes it.
+    /// The live value of `key`, or the result of `make`. Waits while another caller makes it.
     pub fn get_or_make<E>(&self, key: K, make: impl FnOnce() -> Result<V, E>) -> Result<Arc<V>, E> {
         let slot = self.slot(key);
         let mut slot = slot.lock();
@@ -37,13 +37,13 @@ impl<K: Eq + Hash, V> LiveMap<K, V> {
         Ok(value)
     }
 
-    /// The value of `key` if it is there now; never waits.
+    /// The value of `key` if it exists now; never waits.
     pub fn get(&self, key: &K) -> Option<Arc<V>> {
         let slot = Arc::clone(self.slots.lock().get(key)?);
         slot.try_lock()?.upgrade()
     }
 
-    /// Everything that is there now, in no order; what is being made is left out.
+    /// All existing values, unordered; values that are being made are left out.
     pub fn values(&self) -> Vec<Arc<V>> {
         let slots = self.slots.lock();
         let upgrade = |slot: &Arc<Slot<V>>| slot.try_lock()?.upgrade();
@@ -52,7 +52,7 @@ impl<K: Eq + Hash, V> LiveMap<K, V> {
 
     fn slot(&self, key: K) -> Arc<Slot<V>> {
         let mut slots = self.slots.lock();
-        // A slot that somebody else holds is in use; the others can be looked into at once.
+        // A slot that another caller holds is in use; the others can be locked at once.
         slots.retain(|_, slot| Arc::strong_count(slot) > 1 || slot.lock().strong_count() > 0);
         Arc::clone(slots.entry(key).or_default())
     }

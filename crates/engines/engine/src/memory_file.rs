@@ -1,7 +1,7 @@
-//! Files in memory, which have no name and of which nothing is left.
+//! Files in memory. They have no name, and nothing remains of them.
 //!
-//! What is written into one counts as nobody's memory: no limit of a process sees it. So a process that may be taken over
-//! makes none itself; it has a few that were made before, and bounds what each may hold.
+//! The bytes that are written into one count as no process's memory: no memory limit covers them. So a process that may
+//! be taken over makes no such file itself. It has a few that were made before, and the size of each is limited.
 
 use std::{
     fs::File,
@@ -14,23 +14,23 @@ use rustix::fs::{MemfdFlags, memfd_create};
 /// How many files are reserved, in pairs.
 pub const RESERVED_FILES: u64 = 2 * PAIRS as u64;
 
-/// Users of two files at the same time; others wait.
+/// Most users of two files at the same time; others wait.
 const PAIRS: usize = 2;
 
-/// `None` where as many are made as are asked for.
+/// `None` if as many are made as are needed.
 static RESERVED: Mutex<Option<Vec<Pair>>> = Mutex::new(None);
 static GIVEN_BACK: Condvar = Condvar::new();
 
 type Pair = (File, File);
 
-/// Two empty files in memory, for as long as this lives.
+/// Two empty files in memory, for as long as this value lives.
 #[derive(Debug)]
 pub struct MemoryFiles(Option<Pair>);
 
 /// From now on this process uses the same few files and makes no more.
 ///
 /// # Errors
-/// When the system makes none.
+/// If the system cannot make them.
 pub fn reserve_memory_files() -> io::Result<()> {
     let made: io::Result<Vec<Pair>> = (0..PAIRS).map(|_| make()).collect();
     *reserved() = Some(made?);
@@ -46,7 +46,7 @@ fn reserved() -> MutexGuard<'static, Option<Vec<Pair>>> {
     RESERVED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Makes them as good as new.
+/// Empties them.
 fn empty((one, other): &mut Pair) -> io::Result<()> {
     for file in [one, other] {
         file.set_len(0)?;
@@ -58,10 +58,10 @@ fn empty((one, other): &mut Pair) -> io::Result<()> {
 // === impl MemoryFiles ===
 
 impl MemoryFiles {
-    /// Two files; where few are reserved, as soon as somebody gives two back.
+    /// Two files; if they are reserved, waits until somebody returns two.
     ///
     /// # Errors
-    /// When the system makes none.
+    /// If the system cannot make them.
     pub fn take() -> io::Result<Self> {
         let mut reserved = reserved();
         loop {
@@ -76,7 +76,7 @@ impl MemoryFiles {
         }
     }
 
-    /// The two.
+    /// The two files.
     pub fn files(&self) -> (&File, &File) {
         let (one, other) = self.0.as_ref().expect("they are here until the end");
         (one, other)
@@ -89,7 +89,7 @@ impl Drop for MemoryFiles {
             return;
         };
         if let Some(free) = reserved().as_mut() {
-            // What cannot be emptied is overwritten by the next.
+            // A file that cannot be emptied is overwritten by the next user.
             empty(&mut pair).ok();
             free.push(pair);
             GIVEN_BACK.notify_one();
@@ -110,7 +110,7 @@ mod tests {
     fn reserved_files_are_waited_for_and_come_back_empty() {
         let before = MemoryFiles::take().expect("files");
         reserve_memory_files().expect("files");
-        // One that was made before is no part of the reserve, and joins it.
+        // A file that was made before is not part of the reserve, and joins it.
         drop(before);
         let users: Vec<_> = (0..8)
             .map(|number: u8| {

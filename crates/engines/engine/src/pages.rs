@@ -1,9 +1,9 @@
 //! A page cache: which pages of a device's memory are taken (Clockwork, section 5.2).
 //!
-//! Memory for loaded models is handed out in pages of one size, so that it cannot fragment: a load
-//! succeeds exactly when enough pages are free, wherever they lie, and the number of free pages is
-//! all that a controller needs to know. A worker counts with it; an engine with memory of its own
-//! also takes the numbers of the pages for where they lie.
+//! Memory for loaded models is given out in pages of one size, so that it cannot fragment: a load
+//! succeeds exactly if enough pages are free, wherever they are, and a controller only needs to
+//! know the number of free pages. A worker counts with it; an engine with memory of its own also
+//! takes the numbers of the pages as their places.
 
 /// Number of a page, from 0; it begins at this multiple of the page size.
 pub type PageId = u32;
@@ -15,12 +15,12 @@ pub struct PageCache {
     pages: u32,
     /// Pages from here on were never taken.
     fresh: PageId,
-    /// Pages that came back; the last is taken first.
+    /// Pages that were released; the last is taken first.
     returned: Vec<PageId>,
 }
 
-/// Pages that somebody holds. Only [`PageCache::release`] makes them free again; dropping them
-/// loses them, so that no page can be given back twice.
+/// Pages that a caller holds. Only [`PageCache::release`] makes them free again; dropping them
+/// loses them, so that no page can be released twice.
 #[derive(Debug, Default, PartialEq, Eq)]
 #[must_use = "pages that are dropped stay taken"]
 pub struct PageSet(Vec<PageId>);
@@ -51,17 +51,17 @@ impl PageCache {
         self.page_bytes
     }
 
-    /// Pages there are.
+    /// Number of pages.
     pub fn total(&self) -> u64 {
         u64::from(self.pages)
     }
 
-    /// Pages that nobody holds.
+    /// Number of free pages.
     pub fn free(&self) -> u64 {
         u64::from(self.pages - self.fresh) + self.returned.len() as u64
     }
 
-    /// Pages that `bytes` fill, the last one perhaps in part.
+    /// Number of pages that `bytes` fill, the last one perhaps in part.
     pub fn pages_for(&self, bytes: u64) -> u64 {
         bytes.div_ceil(self.page_bytes)
     }
@@ -75,7 +75,7 @@ impl PageCache {
                 free,
             });
         }
-        // Within `free`, hence within what a page's number can be.
+        // It is at most `free`, so it fits the numbers of pages.
         let count = count as usize;
         let kept = self.returned.len().saturating_sub(count);
         let mut taken = self.returned.split_off(kept);
@@ -97,7 +97,7 @@ impl PageSet {
         &self.0
     }
 
-    /// How many there are.
+    /// Number of pages.
     pub fn len(&self) -> u64 {
         self.0.len() as u64
     }
@@ -107,7 +107,7 @@ impl PageSet {
         self.0.is_empty()
     }
 
-    /// Takes in the pages of another set of the same cache.
+    /// Adds the pages of another set of the same cache.
     pub fn join(&mut self, other: Self) {
         self.0.extend(other.0);
     }

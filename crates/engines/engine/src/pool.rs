@@ -1,8 +1,8 @@
 //! Sessions of one loaded model, each used by one thread at a time.
 //!
-//! A pool begins with one session. A run that finds every session taken waits for one to come
-//! back, and has another one made in the background, so that no query ever pays for the making.
-//! The number of sessions is bounded by how many of them the machine can run at once.
+//! A pool begins with one session. A run that finds every session taken waits for one to be
+//! returned, and another one is made in the background, so that no query ever waits for the making.
+//! The number of sessions is limited to those that the machine can run at once.
 
 use std::{sync::Arc, thread};
 
@@ -48,7 +48,7 @@ impl<S: Send + 'static> Pool<S> {
         }
     }
 
-    /// Runs `work` with a session that nobody else uses.
+    /// Runs `work` with a session that no other thread uses.
     pub fn with<R>(self: &Arc<Self>, work: impl FnOnce(&mut S) -> R) -> R {
         let mut taken = SessionGuard {
             session: Some(self.take()),
@@ -73,7 +73,7 @@ impl<S: Send + 'static> Pool<S> {
         }
     }
 
-    /// Has another session made; whether that began.
+    /// Starts making another session; returns whether that began.
     fn grow(self: &Arc<Self>) -> bool {
         let pool = Arc::downgrade(self);
         let spawned = thread::Builder::new()
@@ -85,7 +85,7 @@ impl<S: Send + 'static> Pool<S> {
                 }
             });
         if let Err(error) = &spawned {
-            // Runs go on with the sessions there are; the next contention tries again.
+            // Runs go on with the existing sessions; the next contention tries again.
             tracing::warn!(%error, "no thread for another session");
         }
         spawned.is_ok()
@@ -100,7 +100,7 @@ impl<S: Send + 'static> Pool<S> {
                 state.idle.push(session);
                 self.returned.notify_one();
             }
-            // `growing` stays set: what failed once is not tried on every contention.
+            // `growing` stays set: an attempt that failed is not repeated on every contention.
             Err(error) => tracing::warn!(%error, "another session could not be made"),
         }
     }

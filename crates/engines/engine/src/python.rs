@@ -1,5 +1,5 @@
-//! Where the packages of this machine's Python lie: libraries that engines load come as such, in folders that no loader
-//! knows.
+//! Finds the packages of this machine's Python: libraries that engines load come as such packages, in folders that no
+//! loader searches.
 
 use std::{
     env,
@@ -10,9 +10,8 @@ use std::{
 /// Most links from the `python3` on the path to the interpreter itself.
 const MOST_LINKS: usize = 16;
 
-/// The folders of packages (`site-packages`, `dist-packages`) that are there: those that `PYTHONPATH` names, then those
-/// of the first `python3` on the `PATH`, an environment before the interpreter that it was made of. No Python is
-/// started.
+/// The existing package folders (`site-packages`, `dist-packages`): first those that `PYTHONPATH` names, then those of
+/// the first `python3` on the `PATH`, an environment before the interpreter that it was made of. No Python is started.
 pub fn python_packages() -> Vec<PathBuf> {
     let variable = |name: &str| env::var_os(name).unwrap_or_default();
     packages(&variable("PATH"), &variable("PYTHONPATH"))
@@ -25,7 +24,7 @@ fn packages(path: &OsStr, python_path: &OsStr) -> Vec<PathBuf> {
         .map(|folder| folder.join("python3"))
         .find(|file| file.is_file());
     for file in interpreter.map(links).unwrap_or_default() {
-        // An interpreter lies in `bin` of what it was installed into.
+        // An interpreter is in `bin` of its prefix.
         let Some(prefix) = file.parent().and_then(Path::parent) else {
             continue;
         };
@@ -53,7 +52,7 @@ fn links(file: PathBuf) -> Vec<PathBuf> {
     found
 }
 
-/// Folders of packages of what is installed below a prefix, the newest Python first.
+/// Package folders below a prefix, the newest Python first.
 fn below(prefix: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for place in ["lib", "lib64", "local/lib"] {
@@ -73,7 +72,7 @@ fn below(prefix: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// The numbers of `python3.12`; `None` where a folder is not one of a Python.
+/// The numbers of `python3.12`; `None` if a folder does not belong to a Python.
 fn version(name: &OsStr) -> Option<Vec<u32>> {
     let numbers = name.to_str()?.strip_prefix("python3")?;
     let numbers = numbers.strip_prefix('.').unwrap_or(numbers);

@@ -1,10 +1,10 @@
-//! What a device has too little of.
+//! The memory that a device lacks.
 
 use std::fmt;
 
 use crate::pages::PageShortage;
 
-/// Memory of a device that is missing for a load or a batch.
+/// A device's lack of memory for a load or a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shortage {
     reason: String,
@@ -13,7 +13,7 @@ pub struct Shortage {
 }
 
 impl Shortage {
-    /// Memory is missing that no unload gives back, such as what the configuration sets aside, as `reason` says.
+    /// A lack of memory that no unload can relieve, such as memory that the configuration reserves, as `reason` says.
     pub fn fixed(reason: String) -> Self {
         Self {
             is_fixed: true,
@@ -30,13 +30,13 @@ impl Shortage {
         }
     }
 
-    /// Pages that are needed and that are free, where it is pages that are missing; `None` where it is other memory,
-    /// or where the engine cannot tell.
+    /// The needed and the free pages, if pages are missing; `None` if other memory is missing, or if the engine cannot
+    /// tell.
     pub fn pages(&self) -> Option<PageShortage> {
         self.pages
     }
 
-    /// Whether it stays however many models go.
+    /// Whether the lack remains however many models are unloaded.
     pub fn is_fixed(&self) -> bool {
         self.is_fixed
     }

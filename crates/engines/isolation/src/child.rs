@@ -1,4 +1,4 @@
-//! The process that serves models for another.
+//! The process that serves models for its parent.
 
 use std::{
     collections::HashMap,
@@ -23,17 +23,17 @@ use crate::{
     message::{Loaded, Reply, Request, pack},
 };
 
-/// What the threads of the child share.
+/// The state that the threads of the child share.
 struct ChildState {
     engine: Arc<dyn Engine>,
     models: Mutex<HashMap<u32, Arc<dyn LoadedModel>>>,
     next: AtomicU32,
 }
 
-/// Serves models on an engine until whoever has started this process is gone.
+/// Serves models on an engine until the parent is gone.
 ///
 /// # Errors
-/// When standard input is not the socket of an [`crate::IsolatedEngine`].
+/// If standard input is not the socket of an [`crate::IsolatedEngine`].
 pub fn serve(engine: Arc<dyn Engine>) -> io::Result<()> {
     let control = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     let served = Arc::new(ChildState {
@@ -120,7 +120,7 @@ impl ChildState {
     }
 }
 
-/// What a request came to.
+/// The outcome of a request.
 enum Answer {
     Loaded(Loaded),
     Ran(Vec<Tensor>, Duration),

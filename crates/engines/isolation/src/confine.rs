@@ -20,7 +20,7 @@ use sextant_engine::{RESERVED_FILES, reserve_memory_files};
 
 mod calls;
 
-/// What a child may read: libraries, and what they look at to find out about the machine.
+/// What a child may read: libraries, and the files from which libraries learn about the machine.
 const READABLE: [&str; 13] = [
     "/usr",
     "/lib",
@@ -37,7 +37,7 @@ const READABLE: [&str; 13] = [
     "/dev/urandom",
 ];
 
-/// What it may read of itself: the folder of a process also has what the whole machine is connected to.
+/// What a child may read about itself: the whole folder of a process would also show what the machine is connected to.
 const OF_ITSELF: [&str; 9] = [
     "/proc/self/auxv",
     "/proc/self/cgroup",
@@ -50,10 +50,10 @@ const OF_ITSELF: [&str; 9] = [
     "/proc/self/status",
 ];
 
-/// What a child may write beside: how its own peak memory is counted again.
+/// What a child may write in addition: the file that resets its own peak memory.
 const WRITABLE: [&str; 1] = ["/proc/self/clear_refs"];
 
-/// What the kernel opens beside a program to start it, on the systems that there are.
+/// What the kernel opens beside a program to start it, on the known systems.
 const LOADERS: [&str; 6] = [
     "/lib64/ld-linux-x86-64.so.2",
     "/lib/ld-linux-aarch64.so.1",
@@ -63,24 +63,24 @@ const LOADERS: [&str; 6] = [
     "/lib/ld-musl-riscv64.so.1",
 ];
 
-/// Most descriptors that a child may have: pipes and sockets hold memory that no other limit counts.
+/// Most descriptors of a child: pipes and sockets hold memory that no other limit counts.
 const MOST_DESCRIPTORS: u64 = 1024;
 
-/// The newest interface of the kernel whose restrictions are asked for; older ones give what they have.
+/// The newest kernel interface whose restrictions are requested; an older kernel applies those that it has.
 const NEWEST: ABI = ABI::V6;
 
-/// Called by the child first, while it has one thread: from now on it dies with whoever has started it,
-/// leaves no image of its memory behind, takes no more address space than so many bytes, and is the first
-/// to go where the machine runs out of memory. Where the kernel has Landlock (Linux 5.13; 6.7 for TCP) it
-/// reads no files but those of the system, the folders of `libraries` and `folder`, writes none but the counter of its own
-/// peak memory, and sends signals to nobody outside; where it has seccomp, the child makes no socket and no process, reaches
-/// none, and changes neither its limits nor what a file may be used for (`confine/calls.rs`).
+/// A child calls this first, while it has one thread. From then on the child dies with its parent, leaves no core dump,
+/// takes no more than `memory_bytes` of address space, and is killed first if the machine runs out of memory. If the
+/// kernel has Landlock (Linux 5.13; 6.7 for TCP), the child reads no files but those of the system, the folders of
+/// `libraries` and `folder`, writes none but the counter of its own peak memory, and sends no signal to other
+/// processes. If the kernel has seccomp, the child makes no socket and no process, reaches none, and changes neither
+/// its limits nor the rights of a file (`confine/calls.rs`).
 ///
 /// # Errors
-/// When the system refuses a limit.
+/// If the system refuses a limit.
 pub fn confine(memory_bytes: u64, libraries: &[&Path], folder: Option<&Path>) -> io::Result<()> {
     limit(memory_bytes)?;
-    // What the engines keep in files in memory no limit counts, so it is as much again at most.
+    // No limit counts what engines keep in files in memory; so these files may hold at most as much again.
     reserve_memory_files()?;
     rustix::process::setrlimit(Resource::Fsize, most(memory_bytes / RESERVED_FILES))?;
     let libraries = libraries.iter();
@@ -91,12 +91,12 @@ pub fn confine(memory_bytes: u64, libraries: &[&Path], folder: Option<&Path>) ->
     calls::refuse(calls::Programs::None).map_err(io::Error::other)
 }
 
-/// Called by a child that becomes another program, in place of [`confine`]: the limits are the same, and stay when it does.
-/// It reads the folders `readable` beside those of the system, makes no file in memory either, and becomes no other program
-/// than `program`, again and again if it likes.
+/// A child that becomes another program calls this in place of [`confine`]: the limits are the same, and remain when it
+/// does. It reads the folders `readable` in addition to those of the system, makes no file in memory either, and may
+/// become no other program than `program`, as often as it likes.
 ///
 /// # Errors
-/// When the system refuses a limit.
+/// If the system refuses a limit.
 pub fn confine_program(memory_bytes: u64, program: &Path, readable: &[PathBuf]) -> io::Result<()> {
     limit(memory_bytes)?;
     rustix::process::setrlimit(Resource::Fsize, most(0))?;
@@ -112,7 +112,7 @@ fn limit(memory_bytes: u64) -> io::Result<()> {
     let descriptors = rustix::process::getrlimit(Resource::Nofile).maximum;
     let descriptors = descriptors.map_or(MOST_DESCRIPTORS, |it| it.min(MOST_DESCRIPTORS));
     rustix::process::setrlimit(Resource::Nofile, most(descriptors))?;
-    // A system without it kills whom it likes.
+    // Without this file, the kernel chooses which process to kill.
     std::fs::write("/proc/self/oom_score_adj", "500").ok();
     Ok(())
 }
@@ -124,7 +124,7 @@ fn most(bytes: u64) -> Rlimit {
     }
 }
 
-/// Closes files, TCP and signals. Where the process becomes another program, it may become `program` alone.
+/// Restricts files, TCP and signals. A process that becomes another program may become `program` alone.
 fn seal(readable: Vec<PathBuf>, program: Option<&Path>) -> Result<(), RulesetError> {
     hold(OF_ITSELF.into_iter().chain(WRITABLE));
     let system = READABLE.iter().chain(&OF_ITSELF).map(PathBuf::from);
@@ -140,7 +140,7 @@ fn seal(readable: Vec<PathBuf>, program: Option<&Path>) -> Result<(), RulesetErr
         .handle_access(AccessNet::from_all(NEWEST))?
         .scope(Scope::from_all(NEWEST))?
         .create()?
-        // Those that a system does not have are left out.
+        // Paths that the system does not have are left out.
         .add_rules(path_beneath_rules(readable, reading))?
         .add_rules(path_beneath_rules(executable, AccessFs::from_read(NEWEST)))?
         .add_rules(path_beneath_rules(WRITABLE, AccessFs::WriteFile))?
@@ -148,13 +148,13 @@ fn seal(readable: Vec<PathBuf>, program: Option<&Path>) -> Result<(), RulesetErr
     Ok(())
 }
 
-/// Keeps files of `/proc` open for as long as the process lives: one that nobody has open may be another one the next
-/// time, of which no rule knows.
+/// Keeps files of `/proc` open for as long as the process lives: otherwise the kernel may make a new file at the next
+/// opening, which no rule covers.
 fn hold(files: impl Iterator<Item = &'static str>) {
     let mut open = File::options();
     open.read(true).custom_flags(libc::O_PATH);
     for file in files.filter_map(|file| open.open(file).ok()) {
-        // Never closed.
+        // It is never closed.
         let _: RawFd = file.into_raw_fd();
     }
 }

@@ -1,4 +1,4 @@
-//! An engine whose models are served by processes of their own, and one that has such beside it.
+//! An engine whose models run in processes of their own, and an engine that has such an engine beside it.
 
 use std::{
     convert::Infallible,
@@ -13,22 +13,22 @@ use sextant_types::{Digest, Precision};
 
 use crate::{host::Host, model::IsolatedModel, program::Program};
 
-/// See the module. What it can be asked for is what the engine can that it stands for; only its models
-/// are elsewhere. Each artefact has a process, which all of its variants share.
+/// See the module. Its capabilities are those of the engine that it replaces; only the models run elsewhere. Each
+/// artefact has a process, which all of its variants share.
 pub struct IsolatedEngine {
     engine: Arc<dyn Engine>,
     program: Program,
     hosts: LiveMap<Digest, Host>,
 }
 
-/// An engine whose models run in this process, with an [`IsolatedEngine`] in its place for those that are to be apart.
+/// An engine whose models run in this process, with an [`IsolatedEngine`] for models that are to be isolated.
 pub struct IsolatableEngine {
     engine: Arc<dyn Engine>,
     isolated: Arc<IsolatedEngine>,
 }
 
 impl IsolatedEngine {
-    /// In place of `engine`, which `program` serves ([`crate::serve`]).
+    /// Replaces `engine`, whose models `program` serves ([`crate::serve`]).
     pub fn new(engine: Arc<dyn Engine>, program: Program) -> Self {
         Self {
             engine,
@@ -90,7 +90,7 @@ impl Engine for IsolatedEngine {
 }
 
 impl IsolatableEngine {
-    /// `engine`, which `program` serves where models are to be apart ([`crate::serve`]).
+    /// `engine`, with `program` to serve the models that are to be isolated ([`crate::serve`]).
     pub fn new(engine: Arc<dyn Engine>, program: Program) -> Self {
         let isolated = IsolatedEngine::new(Arc::clone(&engine), program);
         Self {

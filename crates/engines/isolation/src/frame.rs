@@ -9,13 +9,13 @@ use serde::{Serialize, de::DeserializeOwned};
 /// Most bytes of a head.
 const MOST_HEAD_BYTES: u32 = 16 << 20;
 
-/// What is written in one piece with its head.
+/// Most bytes that are written in one piece with their head.
 const SMALL_BYTES: usize = 64 << 10;
 
-/// Writes a head and what it announces.
+/// Writes a head and the bytes that it announces.
 ///
 /// # Errors
-/// When the other side is gone, or the head is longer than a head may be.
+/// If the other side is gone, or the head is too long.
 pub fn write(to: &mut impl Write, head: &impl Serialize, blobs: &[Bytes]) -> io::Result<()> {
     let mut piece = vec![0; 4];
     serde_json::to_writer(&mut piece, head)?;
@@ -34,10 +34,10 @@ pub fn write(to: &mut impl Write, head: &impl Serialize, blobs: &[Bytes]) -> io:
     to.flush()
 }
 
-/// Reads the next head; none at the end.
+/// Reads the next head; `None` at the end.
 ///
 /// # Errors
-/// When the other side is gone, or writes something else.
+/// If the other side is gone, or writes something else.
 pub fn read_head<T: DeserializeOwned>(from: &mut impl Read) -> io::Result<Option<T>> {
     let mut length = [0; 4];
     match from.read_exact(&mut length) {
@@ -52,18 +52,18 @@ pub fn read_head<T: DeserializeOwned>(from: &mut impl Read) -> io::Result<Option
     Ok(Some(serde_json::from_slice(&text)?))
 }
 
-/// Reads so many bytes. Memory is taken as they come, not as they are announced.
+/// Reads `length` bytes. Memory is allocated as they arrive, not as they are announced.
 ///
 /// # Errors
-/// When the other side is gone before all have come.
+/// If the other side is gone before all have arrived.
 pub fn read_bytes(from: &mut impl Read, length: u64) -> io::Result<Bytes> {
     read_into(from, length, Vec::new())
 }
 
-/// Reads so many bytes into memory of just that size. Whoever announces them is believed: a child its parent.
+/// Reads `length` bytes into memory of just that size. The announcement must be trusted: a child trusts its parent.
 ///
 /// # Errors
-/// When the other side is gone before all have come.
+/// If the other side is gone before all have arrived.
 pub fn read_whole(from: &mut impl Read, length: u64) -> io::Result<Bytes> {
     let bytes = usize::try_from(length).map_err(io::Error::other)?;
     read_into(from, length, Vec::with_capacity(bytes))

@@ -1,4 +1,4 @@
-//! The process of an artefact: started when it is needed, ended when a run must end, started again.
+//! The process of an artefact: it is started when needed, killed when a run must end, and started again.
 
 use std::{
     io,
@@ -22,17 +22,17 @@ use crate::{
     program::{Child, Death, Program},
 };
 
-/// Pause before a process is started again that has ended twice in a row; doubled for each further time.
+/// Pause before a process that has ended twice in a row is started again; it doubles each further time.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 
 /// Longest such pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// A pause that a run waits for; before longer ones it fails.
+/// Longest pause that a run waits for; it fails before longer ones.
 const SHORT_PAUSE: Duration = Duration::from_millis(400);
 
-/// See the module. One for each artefact: what one file or one input does to its process is felt by those
-/// alone who use that file, and variants of one artefact share its weights.
+/// See the module. There is one for each artefact: if a file or an input harms its process, only users of that file are
+/// affected, and variants of one artefact share its weights.
 pub(crate) struct Host {
     program: Program,
     state: Mutex<State>,
@@ -43,7 +43,7 @@ pub(crate) struct Host {
 #[derive(Default)]
 struct State {
     process: Option<Arc<Process>>,
-    /// Processes that have ended since one has answered.
+    /// Number of processes that have ended since one has answered.
     ended: u32,
     /// When the last one ended.
     since: Option<Instant>,
@@ -54,11 +54,11 @@ pub(crate) struct Process {
     child: Mutex<Option<Child>>,
     control: UnixStream,
     idle: Mutex<Vec<Link>>,
-    /// Memory that it may take, and so most bytes of its answers.
+    /// Its memory limit, and so most bytes of its answers.
     memory_bytes: u64,
-    /// Requests that are under way.
+    /// Requests in progress.
     running: AtomicUsize,
-    /// Killed for a request that took too long.
+    /// Whether it was killed because a request took too long.
     was_ended: AtomicBool,
     end: OnceLock<End>,
 }
@@ -66,7 +66,7 @@ pub(crate) struct Process {
 /// How a process ended.
 struct End {
     death: Option<Death>,
-    /// Requests that were under way then.
+    /// Requests that were in progress then.
     running: usize,
 }
 
@@ -81,7 +81,7 @@ impl Host {
         }
     }
 
-    /// The process, which is started where there is none.
+    /// The process, which is started if there is none.
     pub(crate) fn process(&self) -> Result<Arc<Process>, Error> {
         let mut state = lock(&self.state);
         if let Some(process) = &state.process {
@@ -104,12 +104,12 @@ impl Host {
         Ok(process)
     }
 
-    /// The process, where it runs and nobody starts one.
+    /// The process, if it runs and nobody is starting one.
     pub(crate) fn running(&self) -> Option<Arc<Process>> {
         self.state.try_lock()?.process.clone()
     }
 
-    /// The system's number of the process, where there is one.
+    /// The process's id in the system, if there is one.
     pub(crate) fn number(&self) -> Option<u32> {
         let process = lock(&self.state).process.clone()?;
         let child = lock(&process.child);
@@ -122,7 +122,7 @@ impl Host {
         state.ended = 0;
     }
 
-    /// The next request finds another process.
+    /// Forgets the process: the next request starts another one.
     pub(crate) fn forget(&self, process: &Arc<Process>) {
         let end = process.end();
         let mut state = lock(&self.state);
@@ -139,7 +139,7 @@ impl Host {
         }
     }
 
-    /// Why a request failed whose process is gone.
+    /// The error of a request whose process has ended.
     pub(crate) fn explain(&self, process: &Arc<Process>, interrupt: &Interrupt) -> Error {
         self.forget(process);
         let end = process.end();
@@ -154,13 +154,13 @@ impl Host {
                     (_, text) => Error::Crashed(text),
                 }
             }
-            // Nothing says that this request is to blame.
+            // There is no evidence that this request is at fault.
             _ => Error::Restarted(end.text()),
         }
     }
 }
 
-/// Lets a pause pass. Others that want the process wait as well.
+/// Waits for a pause to pass. Other requests for the process wait as well.
 #[expect(
     clippy::disallowed_methods,
     reason = "it is time that is waited for, not a state"
@@ -170,7 +170,7 @@ fn rest(pause: Duration) {
 }
 
 impl State {
-    /// How long the next process has to wait.
+    /// The pause before the next process.
     fn pause(&self) -> Duration {
         let doublings = match self.ended {
             0 | 1 => return Duration::ZERO,
@@ -199,8 +199,8 @@ impl Process {
         })
     }
 
-    /// Asks the child and waits for the answer, however long that takes, unless `interrupt` is raised:
-    /// that kills the child.
+    /// Asks the child and waits for the answer for as long as that takes; if `interrupt` is raised, the child is
+    /// killed.
     pub(crate) fn call(
         self: &Arc<Self>,
         request: &Request,
@@ -220,14 +220,14 @@ impl Process {
             Ok(answer)
         });
         if answer.is_err() {
-            // While all that were under way are counted.
+            // It ends while all requests in progress are counted.
             self.end();
         }
         self.running.fetch_sub(1, Ordering::AcqRel);
         answer
     }
 
-    /// Whether it was killed for a request that took too long.
+    /// Whether it was killed because a request took too long.
     pub(crate) fn was_ended(&self) -> bool {
         self.was_ended.load(Ordering::Acquire)
     }
@@ -239,7 +239,7 @@ impl Process {
         }
     }
 
-    /// Ends it, unless it has ended, and says how.
+    /// Kills it unless it has ended, and returns how it ended.
     fn end(&self) -> &End {
         self.end.get_or_init(|| {
             let child = lock(&self.child).take();

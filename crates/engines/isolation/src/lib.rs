@@ -1,14 +1,13 @@
 //! Engines in processes of their own.
 //!
-//! A file or an input may crash an engine, take all memory or never end. In a child process that is the
-//! end of one run: the child has a limit of memory ([`confine`]), and whoever has started it
-//! ([`Program`]) kills it when it takes too long.
+//! A file or an input may crash an engine, take all memory or never end. In a child process this ends one run: the
+//! child has a limit of memory ([`confine`]), and its parent ([`Program`]) kills it if it takes too long.
 //!
-//! Entry points: [`Program`] starts a child and explains its end, for whatever it does; [`IsolatedEngine`]
-//! is an engine whose models are served by such children, each of which calls [`serve`]; [`frame`] is how
-//! both sides write messages.
+//! Entry points: [`Program`] starts a child and explains its end, for any purpose; [`IsolatedEngine`] is an engine
+//! whose models are served by such children, each of which calls [`serve`]; [`frame`] is the form of the messages of
+//! both sides.
 //!
-//! **Invariant:** what a child says is read as what a user sends is: it may lie, and then its models fail.
+//! **Invariant:** a child's message is treated as a user's: it may be false, and then the child's models fail.
 
 mod child;
 mod confine;

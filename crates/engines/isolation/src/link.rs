@@ -1,7 +1,7 @@
 //! A connection between a process and a child: one request at a time.
 //!
-//! The child's standard input is a socket over which it is sent the ends of further sockets, one for
-//! each batch that may run at once. So no batch waits for another, and no thread stands between.
+//! The child's standard input is a socket over which it gets the ends of further sockets, one for each batch that may
+//! run at once. So no batch waits for another, and no thread is needed in between.
 
 use std::{
     io::{self, BufReader, IoSlice, IoSliceMut},
@@ -33,7 +33,7 @@ pub(crate) struct Link {
     to: UnixStream,
 }
 
-/// An answer with what followed it.
+/// An answer with its outputs.
 pub(crate) type Answer = (Reply, Vec<NamedTensor>);
 
 impl Link {
@@ -44,15 +44,15 @@ impl Link {
         })
     }
 
-    /// Opens one to the child behind a control socket.
+    /// Opens a link to the child with this control socket.
     pub(crate) fn open(control: &UnixStream) -> io::Result<Self> {
         let (own, other) = UnixStream::pair()?;
         send(control, &other)?;
         Self::over(own)
     }
 
-    /// Asks and waits for the answer. Of a child that announces more than `most_bytes` of outputs nothing is read: it would
-    /// fill the memory of this process, which no limit of the child's counts.
+    /// Asks and waits for the answer. If a child announces more than `most_bytes` of outputs, nothing is read: the
+    /// outputs would fill the memory of this process, which the child's limit does not cover.
     pub(crate) fn call(
         &mut self,
         request: &Request,
@@ -77,7 +77,7 @@ impl Link {
         Ok((reply, outputs))
     }
 
-    /// The next request; the reader has what follows it.
+    /// The next request; the reader has the bytes that follow it.
     pub(crate) fn next(&mut self) -> io::Result<Option<(Request, &mut BufReader<UnixStream>)>> {
         let request = frame::read_head(&mut self.from)?;
         Ok(request.map(|request| (request, &mut self.from)))
@@ -88,7 +88,7 @@ impl Link {
     }
 }
 
-/// Sends the end of a socket along.
+/// Sends the end of a socket.
 fn send(control: &UnixStream, end: &UnixStream) -> io::Result<()> {
     let ends = [end.as_fd()];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -105,7 +105,7 @@ fn send(control: &UnixStream, end: &UnixStream) -> io::Result<()> {
     Ok(())
 }
 
-/// Receives the end of a socket; none when whoever sends them is gone.
+/// Receives the end of a socket; `None` if the sender is gone.
 pub(crate) fn receive(control: &UnixStream) -> io::Result<Option<UnixStream>> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -138,7 +138,7 @@ mod tests {
     use super::*;
     use crate::message::pack;
 
-    /// What comes of an answer with an output of 400 bytes.
+    /// The result of an answer with an output of 400 bytes.
     fn answered(most_bytes: u64) -> io::Result<Answer> {
         let (own, other) = UnixStream::pair().expect("two ends");
         let child = thread::spawn(move || {
@@ -151,7 +151,7 @@ mod tests {
         });
         let mut link = Link::over(own).expect("a link");
         let answer = link.call(&Request::Unload { model: 1 }, &[], most_bytes);
-        // The other end may have been left in the middle of its answer.
+        // The other end may have been stopped in the middle of its answer.
         drop(child.join().expect("it does not panic"));
         answer
     }

@@ -1,4 +1,4 @@
-//! What a child that serves models is told, and what it answers.
+//! Requests to a child that serves models, and its replies.
 
 use std::io::{self, Read};
 
@@ -11,11 +11,11 @@ use sextant_types::{
 
 use crate::frame;
 
-/// What a child is to do.
+/// A request.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Request {
-    /// Load a model, whose file follows.
+    /// Load a model; its file follows.
     Load {
         artefact: Digest,
         precision: Precision,
@@ -23,13 +23,13 @@ pub(crate) enum Request {
         threads: u16,
         model_bytes: u64,
     },
-    /// Run a batch, whose inputs follow.
+    /// Run a batch; its inputs follow.
     Run { model: u32, inputs: Vec<Head> },
     /// Forget a model.
     Unload { model: u32 },
 }
 
-/// What comes back.
+/// A reply.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Reply {
@@ -49,7 +49,7 @@ pub(crate) enum Reply {
 /// A loaded model.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Loaded {
-    /// What the child calls it.
+    /// The model's number in the child.
     pub(crate) model: u32,
     pub(crate) signature: Signature,
     pub(crate) weights_bytes: u64,
@@ -65,7 +65,7 @@ pub(crate) struct Head {
     data_type: DataType,
     shape: Vec<usize>,
     bytes: u64,
-    /// Bytes of the places of strings, which follow their texts.
+    /// Bytes of the entries of strings, which follow their texts.
     places: Option<u64>,
 }
 
@@ -88,7 +88,7 @@ enum Kind {
     Lost,
 }
 
-/// A tensor's head and elements.
+/// The head of a tensor and its elements.
 pub(crate) fn pack(name: &str, tensor: &Tensor) -> (Head, Vec<Bytes>) {
     let elements = match tensor.data() {
         Data::Plain(bytes) => vec![bytes.clone()],
@@ -105,7 +105,7 @@ pub(crate) fn pack(name: &str, tensor: &Tensor) -> (Head, Vec<Bytes>) {
 }
 
 impl Head {
-    /// How many bytes follow, as whoever wrote it says.
+    /// Bytes that follow, as the sender announces them.
     pub(crate) fn announced_bytes(&self) -> u64 {
         self.bytes.saturating_add(self.places.unwrap_or(0))
     }

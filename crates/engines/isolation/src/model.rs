@@ -1,4 +1,4 @@
-//! A model in another process, which is loaded there again when that has ended.
+//! A model in another process, which loads it again if the process has ended.
 
 use std::{
     sync::{
@@ -22,21 +22,21 @@ use crate::{
 /// See the module.
 pub(crate) struct IsolatedModel {
     host: Arc<Host>,
-    /// With the file, for another process.
+    /// The request to load it, with the file.
     request: LoadRequest,
     signature: Signature,
     weights_bytes: u64,
     working_bytes: Option<u64>,
-    /// What it is called in the process that has it.
+    /// The process that has it, and its number there.
     there: Mutex<(Weak<Process>, u32)>,
-    /// Mean of what runs took beyond the engine's own time, nanoseconds.
+    /// Mean time of runs in addition to the engine's own time, nanoseconds.
     overhead: AtomicU64,
 }
 
-/// Runs over which that mean forgets.
+/// Number of runs over which that mean forgets.
 const MEMORY: u64 = 16;
 
-/// A process that is still being started, or loads the model again, so long after a run was to end is given up.
+/// If a process is still starting, or loading the model again, this long after a run was to end, it is given up.
 const SLOWEST_START: Duration = Duration::from_secs(30);
 
 impl IsolatedModel {
@@ -50,8 +50,8 @@ impl IsolatedModel {
             let loaded = load(&host, &process, request, interrupt)?;
             Ok::<_, Error>((process, loaded))
         };
-        // Nobody may have noticed that the process was gone, and what ends it meanwhile may be the run of another model:
-        // neither says anything of this file.
+        // Perhaps nobody has noticed that the process was gone, and the run of another model may end it meanwhile:
+        // neither says anything about this file.
         let (process, loaded) = match attempt() {
             Err(Error::Restarted(_)) => attempt()?,
             first => first?,
@@ -67,8 +67,8 @@ impl IsolatedModel {
         })
     }
 
-    /// The process, and what the model is called there. A run that is to end while that is being made ready leaves it to the
-    /// next one: on a machine without time a start takes long, and the run is not to blame.
+    /// The process, and the model's number there. A run that is to end while the process is made ready leaves that work
+    /// to the next run: on a machine without time a start takes long, and the run is not at fault.
     fn there(&self, interrupt: &Interrupt) -> Result<(Arc<Process>, u32), Error> {
         if let Some(ready) = self.ready() {
             return Ok(ready);
@@ -92,7 +92,7 @@ impl IsolatedModel {
         }
     }
 
-    /// The same where nothing has to be started or loaded, and nobody does.
+    /// The same if the process is ready, and nobody starts or loads anything.
     fn ready(&self) -> Option<(Arc<Process>, u32)> {
         let process = self.host.running()?;
         let there = self.there.try_lock()?;
@@ -100,13 +100,13 @@ impl IsolatedModel {
         is_there.then_some((process, there.1))
     }
 
-    /// What the model is called in this process, into which it is loaded where it is not there.
+    /// The model's number in this process; the model is loaded if it is not there.
     fn loaded_in(&self, process: &Arc<Process>) -> Result<u32, Error> {
         let mut there = self.there.lock();
         if !std::ptr::eq(there.0.as_ptr(), Arc::as_ptr(process)) {
             let loaded = load(&self.host, process, &self.request, &Interrupt::default());
             let loaded = loaded.map_err(|error| match error {
-                // What could be loaded before is to be given up, not the batch.
+                // The model could be loaded before, so the process is at fault, not the batch.
                 Error::Restarted(_) => error,
                 error => Error::Lost(format!("it cannot be loaded again: {error}")),
             })?;
@@ -118,7 +118,7 @@ impl IsolatedModel {
     fn note(&self, overhead: Duration) {
         let nanos = overhead.as_nanos() as u64;
         let before = self.overhead.load(Ordering::Relaxed);
-        // A run beside this one may be forgotten.
+        // A concurrent run's time may be lost.
         let after = match before {
             0 => nanos,
             before => before - before / MEMORY + nanos / MEMORY,
@@ -171,7 +171,7 @@ impl LoadedModel for IsolatedModel {
 
 impl Drop for IsolatedModel {
     fn drop(&mut self) {
-        // The process ends with the last model of the artefact. Until then it forgets this one.
+        // The process ends with the last model of the artefact. Until then it is told to forget this one.
         if Arc::strong_count(&self.host) == 1 {
             return;
         }
@@ -181,7 +181,7 @@ impl Drop for IsolatedModel {
         };
         if let Some(process) = process {
             let request = Request::Unload { model };
-            // One that has ended has forgotten everything.
+            // A process that has ended holds nothing.
             let nobody = Interrupt::default();
             ask(&self.host, &process, (&request, &[]), &nobody).ok();
         }
@@ -194,7 +194,7 @@ fn load(
     request: &LoadRequest,
     interrupt: &Interrupt,
 ) -> Result<Loaded, Error> {
-    // The process reads no files: a large one is sent as well.
+    // The process reads no files, so the file of a large model is sent as well.
     let file = request.model.whole()?;
     let order = Request::Load {
         artefact: request.artefact,
@@ -219,7 +219,7 @@ fn ask(
         Ok((Reply::Failed(failure), _)) => Err(failure.into()),
         Ok(answer) => {
             match &answer.0 {
-                // The answer came just before it was killed.
+                // The answer came just before the process was killed.
                 Reply::Ran { .. } if process.was_ended() => host.forget(process),
                 Reply::Ran { .. } => host.answered(),
                 Reply::Loaded(Loaded { resident_bytes, .. })

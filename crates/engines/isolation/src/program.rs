@@ -15,10 +15,10 @@ use sextant_types::Code;
 
 use crate::spawner;
 
-/// Most of what a child said on standard error that is kept.
+/// Most bytes of a child's standard error that are kept.
 const MOST_STDERR_BYTES: u64 = 4 << 10;
 
-/// Address space that a child's allocator takes at a time: a part of what the child may have, within bounds.
+/// A child's allocator takes this part of the child's memory limit at a time, within bounds.
 const RESERVES: u64 = 16;
 const LEAST_RESERVE_BYTES: u64 = 64 << 20;
 const MOST_RESERVE_BYTES: u64 = 1 << 30;
@@ -29,28 +29,28 @@ const TICK_MS: u64 = 10;
 /// Signals that say why a process ended.
 const SIGABRT: i32 = 6;
 const SIGKILL: i32 = 9;
-/// A file would have grown beyond the limit: one in memory, others are closed.
+/// A file would have exceeded the limit: a file in memory, since others cannot be written.
 const SIGXFSZ: i32 = 25;
 
-/// What libraries read in the environment, of the service and of its children: how long mimalloc keeps pages that nobody
-/// uses, milliseconds, and large blocks ten times as long; and that ONNX Runtime reports no usage to its maker.
+/// Variables that libraries read, in the service and its children: how long mimalloc keeps unused pages, milliseconds,
+/// and large blocks ten times as long; and that ONNX Runtime reports no usage to its maker.
 pub const LIBRARIES: [(&str, &str); 2] = [
     ("MIMALLOC_PURGE_DELAY", "1000"),
     ("ORT_DISABLE_TELEMETRY", "1"),
 ];
 
-/// What is run in a child: this program with other arguments.
+/// The program of a child: this one with other arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Program {
     /// The program.
     pub program: PathBuf,
     /// Its arguments.
     pub arguments: Vec<OsString>,
-    /// Memory that it is told to keep to, for the reason of its end, bytes.
+    /// Its memory limit, for the explanation of its end, bytes.
     pub memory_bytes: u64,
 }
 
-/// A child that runs.
+/// A running child.
 #[derive(Debug)]
 pub struct Child {
     child: process::Child,
@@ -72,7 +72,7 @@ impl Program {
     /// Starts it with these as its standard input and output. It has no environment, so no secrets.
     ///
     /// # Errors
-    /// When the system cannot start it.
+    /// If the system cannot start it.
     pub fn start(&self, stdin: Stdio, stdout: Stdio) -> io::Result<Child> {
         let mut command = Command::new(&self.program);
         command
@@ -95,7 +95,7 @@ impl Program {
         })
     }
 
-    /// What the allocator asks the system for at a time. All of it counts as address space, whether it is used or not.
+    /// Bytes that the allocator requests from the system at a time. All of them count as address space, used or not.
     fn reserve_bytes(&self) -> u64 {
         (self.memory_bytes / RESERVES).clamp(LEAST_RESERVE_BYTES, MOST_RESERVE_BYTES)
     }
@@ -105,7 +105,7 @@ fn first_words(mut stderr: impl Read) -> String {
     let mut said = Vec::new();
     let mut first = stderr.by_ref().take(MOST_STDERR_BYTES);
     first.read_to_end(&mut said).ok();
-    // What is not read would stop it.
+    // Unread output would block the child.
     io::copy(&mut stderr, &mut io::sink()).ok();
     String::from_utf8_lossy(&said).into_owned()
 }
@@ -113,18 +113,18 @@ fn first_words(mut stderr: impl Read) -> String {
 // === impl Child ===
 
 impl Child {
-    /// Its standard input and output, where those are pipes; once.
+    /// Its standard input and output if they are pipes; only once.
     pub fn pipes(&mut self) -> Option<(ChildStdin, ChildStdout)> {
         self.child.stdin.take().zip(self.child.stdout.take())
     }
 
-    /// Time for which its threads have computed so far, together; `None` where the system does not say.
+    /// Time that its threads have computed so far, together; `None` if the system does not report it.
     pub fn computed(&self) -> Option<Duration> {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).ok()?;
         computed_of(&stat)
     }
 
-    /// The system's number of it.
+    /// Its id in the system.
     pub fn number(&self) -> u32 {
         self.child.id()
     }
@@ -134,13 +134,13 @@ impl Child {
         !matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Kills it; its end is not waited for.
+    /// Kills it, without waiting for its end.
     pub fn kill(&mut self) {
         // It may have ended.
         self.child.kill().ok();
     }
 
-    /// Ends it, unless it has ended by itself.
+    /// Kills it unless it has ended by itself.
     pub fn end(mut self) -> Death {
         let ended = self.child.try_wait().ok().flatten();
         if ended.is_none() {
@@ -150,7 +150,7 @@ impl Child {
         self.death(status)
     }
 
-    /// Waits for the end of one that ends by itself, or was killed.
+    /// Waits until it has ended, by itself or killed.
     pub fn wait(mut self) -> Death {
         let status = self.child.wait().ok();
         self.death(status)
@@ -165,9 +165,9 @@ impl Child {
     }
 }
 
-/// Of `/proc/{id}/stat`, as user and as system.
+/// The times in `/proc/{id}/stat`, as user and as system.
 fn computed_of(stat: &str) -> Option<Duration> {
-    // The name in front, in brackets, may have blanks and brackets.
+    // The name before them, in brackets, may have blanks and brackets.
     let mut fields = stat.rsplit_once(") ")?.1.split(' ').skip(11);
     let mut ticks = || fields.next()?.parse::<u64>().ok();
     let ticks = ticks()?.saturating_add(ticks()?);
@@ -177,13 +177,12 @@ fn computed_of(stat: &str) -> Option<Duration> {
 // === impl Death ===
 
 impl Death {
-    /// Whether somebody killed it: whoever has started it, the system where it had no memory left, or an
-    /// administrator.
+    /// Whether it was killed: by its parent, by the system for lack of memory, or by an administrator.
     pub fn was_killed(&self) -> bool {
         self.signal == Some(SIGKILL) && !self.ran_out_of_memory()
     }
 
-    /// What it said on standard error, the first part of it.
+    /// The beginning of its standard error.
     pub fn said(&self) -> &str {
         &self.said
     }
@@ -193,7 +192,7 @@ impl Death {
         self.said.contains("memory allocation of") || self.said.contains("bad_alloc")
     }
 
-    /// Why it ended in the middle of its work. The system kills what takes the last memory of the machine.
+    /// Why it ended in the middle of its work. The system kills a process that takes the machine's last memory.
     pub fn explain(&self) -> (Code, String) {
         if self.ran_out_of_memory() || matches!(self.signal, Some(SIGKILL | SIGXFSZ)) {
             let memory = self.memory_bytes;
@@ -204,7 +203,7 @@ impl Death {
         (Code::EngineCrashed, text)
     }
 
-    /// By what it ended: a signal, an exit.
+    /// How it ended: a signal, an exit.
     pub fn how(&self) -> String {
         match self.signal {
             Some(SIGABRT) if self.said.contains("stack") => "a stack overflow".to_owned(),

@@ -1,7 +1,7 @@
 //! The thread that starts children.
 //!
-//! A child that asks to die with its parent dies with the *thread* that has started it. So one thread
-//! starts all, and lives as long as the process.
+//! A child that is to die with its parent dies with the *thread* that has started it. So one thread starts all
+//! children, and lives as long as the process.
 
 use std::{
     io,
@@ -13,13 +13,13 @@ use parking_lot::Mutex;
 
 type Work = Box<dyn FnOnce() + Send>;
 
-/// Does `work` on that thread, and waits for it.
+/// Runs `work` on that thread, and waits for it.
 pub(crate) fn run<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
     let (sender, done) = mpsc::channel();
     let work = move || {
-        // It is waited for.
+        // The receiver waits for it.
         sender.send(work()).ok();
     };
     let gone = || io::Error::other("the thread that starts processes is gone");

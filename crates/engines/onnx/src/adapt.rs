@@ -1,21 +1,20 @@
-//! Brings a file as exporters write it to a model that can be served.
+//! Makes a file from an exporter a model that can be served.
 //!
-//! Rewritings, each a no-op where there is nothing to do:
+//! Each rewriting does nothing if it is not needed:
 //!
-//! - [`plain`] turns outputs that are no tensors into tensors. scikit-learn, LightGBM, XGBoost and CatBoost
-//!   end their classifiers in `ZipMap`: a sequence with one map for each row, from class to probability. The
-//!   tensor of probabilities is there before it, with a column for each class, and the operator's labels say
-//!   which class a column is. Any other output that is no tensor is left out, with all that only it needs. Inputs
-//!   with a default value, and those whose value is declared, become constants, optional inputs and outputs the
-//!   tensors that they hold. And it gives
-//!   `StringNormalizer`, with which text pipelines of scikit-learn begin, a locale that is there: the one that it
-//!   has when nothing is said, American English, is missing in most containers.
-//! - [`widen`] gives a batch dimension to a model that is declared without one: exports with a fixed batch of 1,
-//!   and outputs with a wrong one. Whether the model can be run so is not known from the file: whoever widens
-//!   it has to run batches of several sizes and compare.
-//! - [`lone`] takes a batch dimension away that is none: what is asked together is not answered as it is alone.
-//! - [`unbatched`] says of a model whose first dimensions are dynamic that none of them is a batch: a vector of any
-//!   length is one record. That is not known from the file either, but from the records.
+//! - [`plain`] turns outputs that are not tensors into tensors. scikit-learn, LightGBM, XGBoost and CatBoost end their
+//!   classifiers in `ZipMap`: a sequence with one map for each row, from class to probability. The tensor of
+//!   probabilities exists before it, with a column for each class, and the operator's labels say which class a column
+//!   is. Any other output that is not a tensor is left out, with everything that only it needs. Inputs with a default
+//!   value, and those whose value is declared, become constants; optional inputs and outputs become the tensors that
+//!   they hold. It also gives `StringNormalizer`, with which text pipelines of scikit-learn begin, a locale that
+//!   exists: its default, American English, is missing in most containers.
+//! - [`widen`] gives a batch dimension to a model that is declared without one: exports with a fixed batch of 1, and
+//!   outputs with a wrong one. The file does not show whether the model can be run so; the caller must run batches of
+//!   several sizes and compare.
+//! - [`lone`] removes a batch dimension that is none: records in one batch are not answered as they are alone.
+//! - [`unbatched`] records that none of a model's dynamic first dimensions is a batch: a vector of any length is one
+//!   record. The records show that; the file does not.
 
 use std::collections::BTreeSet;
 
@@ -50,34 +49,34 @@ const ANY_LOCALE: &str = "C.UTF-8";
 /// The key in a model's metadata whose value `false` says that it takes no batches.
 const BATCHED: &str = "sextant.batched";
 
-/// What a model's owner says of its inputs and outputs.
+/// A model owner's declarations about its inputs and outputs.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct DeclaredSignature {
-    /// The outputs that are served, in this order; empty for all.
+    /// The outputs to serve, in this order; empty for all.
     pub outputs: Vec<String>,
-    /// Inputs that are the same in every query.
+    /// Inputs with the same value in every query.
     pub constants: Constants,
 }
 
-/// What [`plain`] made of a model.
+/// The result of [`plain`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plain {
-    /// The file; the one that was given where nothing was changed. As text it is left out.
+    /// The file; the given one if nothing was changed. It is left out of the JSON.
     #[serde(skip)]
     pub model: Bytes,
-    /// What each column of an output stands for, by the output's name.
+    /// The class of each column of an output, by the output's name.
     pub classes: Vec<(String, Vec<String>)>,
     /// What was changed, in words.
     pub changes: Vec<String>,
 }
 
-/// Makes every input and output a tensor that is always there, and texts independent of installed locales. Of the
-/// outputs those are kept that are declared, if any are, and inputs that are declared constants become some.
+/// Makes every input and output a tensor that is always present, and texts independent of installed locales. If outputs
+/// are declared, only those are kept; inputs that are declared constants become constants.
 ///
 /// # Errors
-/// [`Error::NotOnnx`] when the bytes are no model, [`Error::NoSuchOutput`] and [`Error::NoSuchInput`] when it has none
-/// of a name, [`Error::Constant`] when an input cannot have its value, [`Error::UnsupportedValue`] when no output that is
-/// wanted can be made a tensor.
+/// [`Error::NotOnnx`] if the bytes are not a model, [`Error::NoSuchOutput`] and [`Error::NoSuchInput`] if it has none
+/// with a name, [`Error::Constant`] if an input cannot have its value, [`Error::UnsupportedValue`] if no selected
+/// output can be made a tensor.
 pub fn plain(bytes: &Bytes, declared: &DeclaredSignature) -> Result<Plain, Error> {
     let mut model = decode(bytes)?;
     let outputs = &declared.outputs;
@@ -110,7 +109,7 @@ pub fn plain(bytes: &Bytes, declared: &DeclaredSignature) -> Result<Plain, Error
     Ok(plain)
 }
 
-/// Keeps the outputs of these names.
+/// Keeps the outputs with these names.
 fn choose(graph: &mut GraphProto, outputs: &[String], plain: &mut Plain) -> Result<(), Error> {
     if outputs.is_empty() {
         return Ok(());
@@ -151,7 +150,7 @@ fn unzip(graph: &mut GraphProto, at: usize, plain: &mut Plain) {
         return;
     };
     let classes = labels(zip);
-    // Probabilities of models with 64-bit inputs are 64-bit floats, which the map's were not.
+    // Probabilities of models with 64-bit inputs are 64-bit floats; the map's were not.
     let to = AttributeProto::int("to", i64::from(data_type::FLOAT));
     let cast = NodeProto::new("Cast", zip.name(), &[&source], &[&name]).with(to);
     let rows = graph.input.first().and_then(first_dimension);
@@ -193,7 +192,7 @@ fn text(bytes: &Bytes) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Leaves out what is no tensor where nobody has asked for it and something else remains.
+/// Leaves out outputs that are not tensors, if no output was selected and something else remains.
 fn leave_out(graph: &mut GraphProto, outputs: &[String], plain: &mut Plain) {
     let is_tensor = |output: &ValueInfoProto| tensor(output).is_some();
     if !outputs.is_empty() || !graph.output.iter().any(is_tensor) {
@@ -207,7 +206,7 @@ fn leave_out(graph: &mut GraphProto, outputs: &[String], plain: &mut Plain) {
     graph.output.retain(is_tensor);
 }
 
-/// Lower and upper case of American English are those of Unicode, which the locale of every C library has.
+/// Upper and lower case in American English are those of Unicode, which the locale of every C library has.
 fn normalize_anywhere(graph: &mut GraphProto, plain: &mut Plain) {
     for node in graph
         .node
@@ -238,8 +237,8 @@ fn ensure_standard_operators(model: &mut ModelProto) {
     }
 }
 
-/// The size of the batch with which a model was exported: the first dimension of each of its inputs. `None` where
-/// they differ, or are not fixed.
+/// The size of the batch with which a model was exported: the first dimension of each of its inputs. `None` if they
+/// differ, or are not fixed.
 pub fn fixed_batch(signature: &Signature) -> Option<u64> {
     let mut firsts = signature
         .inputs
@@ -249,8 +248,8 @@ pub fn fixed_batch(signature: &Signature) -> Option<u64> {
     firsts.all(|other| other == Some(size)).then_some(size)
 }
 
-/// What to do about inputs of one number that keep a model from taking batches, beside others of any size: they have
-/// nothing that could count records. `None` where there are none.
+/// Advice about inputs of one number that keep a model from taking batches, beside other inputs of any size: nothing in
+/// them could count records. `None` if there are none.
 pub fn advice_on_single_numbers(signature: &Signature) -> Option<String> {
     let is_single = |input: &&TensorSpec| {
         input.shape.iter().all(|dim| *dim == Some(1)) && input.data_type != DataType::Bytes
@@ -272,10 +271,10 @@ pub(crate) fn is_said_unbatched(model: &ModelProto) -> bool {
     said.any(|it| it.key.as_deref() == Some(BATCHED) && it.value.as_deref() == Some("false"))
 }
 
-/// Says in a model's metadata that it takes no batches.
+/// Writes into a model's metadata that it takes no batches.
 ///
 /// # Errors
-/// [`Error::NotOnnx`] when the bytes are no model.
+/// [`Error::NotOnnx`] if the bytes are not a model.
 pub fn unbatched(bytes: &Bytes) -> Result<Bytes, Error> {
     let mut model = decode(bytes)?;
     let said = &mut model.metadata_props;
@@ -287,11 +286,11 @@ pub fn unbatched(bytes: &Bytes) -> Result<Bytes, Error> {
     Ok(encode(&model))
 }
 
-/// Declares the first dimension of every input and output, where it is dynamic, as 1: the model takes one record at a
-/// time. An output's whose name says that it counts something else stays dynamic.
+/// Declares the first dimension of every input and output as 1 if it is dynamic: the model takes one record at a time.
+/// The dimension of an output stays dynamic if its name says that it counts something else.
 ///
 /// # Errors
-/// [`Error::NotOnnx`] when the bytes are no model.
+/// [`Error::NotOnnx`] if the bytes are not a model.
 pub fn lone(bytes: &Bytes) -> Result<Bytes, Error> {
     let mut model = decode(bytes)?;
     if let Some(graph) = &mut model.graph {
@@ -314,12 +313,12 @@ pub fn lone(bytes: &Bytes) -> Result<Bytes, Error> {
     Ok(encode(&model))
 }
 
-/// Declares a batch dimension in front of every input and output, and takes the size of the batch that the file was
-/// exported with out of the shapes that `Reshape` is given. `None` where that makes no sense: first
-/// dimensions are fixed at different sizes, or a symbol of one names another dimension of an input too.
+/// Declares a batch dimension first in every input and output, and removes the exported size of the batch from the
+/// shapes of `Reshape`. `None` if that makes no sense: first dimensions are fixed at different sizes, or the symbol of
+/// one also names another dimension of an input.
 ///
 /// # Errors
-/// [`Error::NotOnnx`] when the bytes are no model.
+/// [`Error::NotOnnx`] if the bytes are not a model.
 pub fn widen(bytes: &Bytes) -> Result<Option<Bytes>, Error> {
     let mut model = decode(bytes)?;
     let Some(graph) = &mut model.graph else {
@@ -338,7 +337,7 @@ pub fn widen(bytes: &Bytes) -> Result<Option<Bytes>, Error> {
     if given.is_empty() || names_another(&given) {
         return Ok(None);
     }
-    // A sample of several rows is a batch that the exporter took for a size.
+    // A sample of several rows is a batch that the exporter took for a fixed size.
     let sizes = given
         .iter()
         .map(|input| first_dimension(input).and_then(|it| fixed(&it)));
@@ -354,7 +353,7 @@ pub fn widen(bytes: &Bytes) -> Result<Option<Bytes>, Error> {
         1 => sizes.into_iter().next().flatten(),
         _ => None,
     };
-    // Of a square nobody can tell which side it is.
+    // In a square it is not known which side is the batch.
     let sample = sample.filter(|size| !others.any(|other| other == *size));
     for value in given.iter_mut().map(|it| &mut **it).chain(outputs) {
         let Some(first) = shape_mut(value).and_then(|shape| shape.dim.first_mut()) else {
@@ -365,7 +364,7 @@ pub fn widen(bytes: &Bytes) -> Result<Option<Bytes>, Error> {
         }
         *first = Dimension::from(Dim::Dynamic(BATCH));
     }
-    // What lies between was written for the sizes that were declared.
+    // The declarations in between are for the earlier sizes.
     graph.value_info.clear();
     reshapes::free(graph, sample.unwrap_or(1));
     Ok(Some(encode(&model)))
@@ -405,7 +404,7 @@ fn fixed(dim: &Dimension) -> Option<i64> {
     }
 }
 
-/// What is declared of a value that is a tensor.
+/// The declared type of a value that is a tensor.
 pub(crate) fn tensor(value: &ValueInfoProto) -> Option<&type_proto::Tensor> {
     match value.r#type.as_ref()?.value.as_ref()? {
         type_proto::Value::TensorType(tensor) => Some(tensor),

@@ -1,4 +1,4 @@
-//! What can be wrong with a model.
+//! The errors of a model.
 
 use sextant_types::Code;
 
@@ -26,7 +26,7 @@ pub enum Error {
         direction: &'static str,
         /// Name of the value.
         name: String,
-        /// What it is.
+        /// The type that was found.
         found: String,
     },
     /// An input or output is declared without a shape, and it cannot be found.
@@ -36,7 +36,7 @@ pub enum Error {
         direction: &'static str,
         /// Name of the value.
         name: String,
-        /// What to do about it.
+        /// Advice.
         fix: &'static str,
     },
     /// There is no output of this name.
@@ -63,7 +63,7 @@ pub enum Error {
         /// The name.
         name: String,
     },
-    /// The classes of a model are not those of its application.
+    /// The model's classes are not those of its application.
     #[error(
         "its classes are {own}, and those of the application are {known}: register it under an application of its own, or \
          state what the application's classes are to this model, in the application's order, with `--classes`"
@@ -74,7 +74,7 @@ pub enum Error {
         /// Those of the application, quoted.
         known: String,
     },
-    /// An input cannot have the value that it is to have in every query.
+    /// An input cannot have the constant value that was declared.
     #[error("constant `{name}`: {why}")]
     Constant {
         /// Name of the input.
@@ -85,7 +85,7 @@ pub enum Error {
     /// The operator set is too old for this rewriting.
     #[error("operator set {found} is too old: {purpose} needs {needed} or later")]
     OpsetTooOld {
-        /// What was asked for.
+        /// The purpose of the rewriting.
         purpose: &'static str,
         /// The oldest that works.
         needed: i64,
@@ -95,15 +95,15 @@ pub enum Error {
     /// Nothing that was asked to be quantised has constant 32-bit float weights.
     #[error("no operator of the model has constant 32-bit float weights that can be quantised")]
     NothingToQuantize,
-    /// The weights that could be made smaller are small already.
+    /// The weights that could be made smaller are too few.
     #[error(
         "the large matrices of the model have `{elements}` weights together: from `{needed}` on it pays to make them \
          smaller"
     )]
     SmallWeights {
-        /// Weights of large matrices.
+        /// Number of weights of large matrices.
         elements: usize,
-        /// How many there should be.
+        /// The least number.
         needed: usize,
     },
     /// Calibration saw no finite value of a tensor.

@@ -1,4 +1,4 @@
-//! Tensors that keep their data in files beside the model, as PyTorch's exporter writes by default.
+//! Tensors whose data is in files beside the model, as PyTorch's exporter writes them by default.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,13 +13,13 @@ use crate::{
     walk::{self, WalkItem},
 };
 
-/// Files by the names under which they were given.
+/// Files by the names under which they were supplied.
 pub type Files = BTreeMap<String, Bytes>;
 
-/// The files that a model's tensors name, as they name them; none where all data is in the file itself.
+/// The files that a model's tensors name, by those names; none if all data is in the file itself.
 ///
 /// # Errors
-/// [`Error::NotOnnx`] when the bytes are no model.
+/// [`Error::NotOnnx`] if the bytes are not a model.
 pub fn locations(bytes: &Bytes) -> Result<BTreeSet<String>, Error> {
     let model = decode(bytes)?;
     let mut locations = BTreeSet::new();
@@ -34,14 +34,13 @@ pub fn locations(bytes: &Bytes) -> Result<BTreeSet<String>, Error> {
     Ok(locations)
 }
 
-/// Puts the data of files beside the model into the model. `None` where it keeps no data elsewhere.
+/// Puts the data of files beside the model into the model. `None` if all its data is in it already.
 ///
-/// A file is found by the name that a tensor gives it or, where that is a path, by its last part. Nothing is
-/// opened: a name can reach nothing but the files that were given.
+/// A file is found by the name that a tensor uses or, if that is a path, by its last part. Nothing is opened: a name
+/// can reach only the files that were supplied.
 ///
 /// # Errors
-/// [`Error::ExternalData`] when a file is not among those that were given, [`Error::NotOnnx`] when a tensor
-/// asks for bytes beyond a file's end.
+/// [`Error::ExternalData`] if a file was not supplied, [`Error::NotOnnx`] if a tensor names bytes beyond a file's end.
 pub fn embed(bytes: &Bytes, files: &Files) -> Result<Option<Bytes>, Error> {
     let mut model = decode(bytes)?;
     let mut embedded = 0;
@@ -58,7 +57,7 @@ pub fn embed(bytes: &Bytes, files: &Files) -> Result<Option<Bytes>, Error> {
 /// Where the data of a tensor begins in the file that it names, and its length, bytes.
 ///
 /// # Errors
-/// [`Error::NotOnnx`] when either is no number, or the tensor cannot be so long.
+/// [`Error::NotOnnx`] if either is not a number, or the tensor cannot be so long.
 pub(crate) fn place(tensor: &TensorProto) -> Result<(u64, u64), Error> {
     let number = |key: &str| {
         let value = tensor.external_entry(key)?;
@@ -81,7 +80,7 @@ fn invalid(tensor: &TensorProto, what: &str) -> Error {
     Error::NotOnnx(format!("tensor `{}` {what} of `{location}`", tensor.name()))
 }
 
-/// Puts its data into a tensor.
+/// Puts the data into a tensor.
 pub(crate) fn fill(tensor: &mut TensorProto, data: Bytes) -> Result<(), Error> {
     tensor.raw_data = Some(data);
     tensor.external_data.clear();
@@ -94,11 +93,11 @@ pub fn file_name(location: &str) -> &str {
     location.rsplit(['/', '\\']).next().unwrap_or(location)
 }
 
-/// The model with each tensor naming its file as it was given, and all of its data in it. `size` tells how long a file
-/// is, bytes; `None` where there is none of that name.
+/// The model in which each tensor names its file as it was supplied, with all of its data in that file. `size` returns
+/// the length of a file, bytes; `None` if there is none with that name.
 ///
 /// # Errors
-/// As [`embed`].
+/// Those of [`embed`].
 pub fn resolve(bytes: &Bytes, size: impl Fn(&str) -> Option<u64>) -> Result<Bytes, Error> {
     let mut model = decode(bytes)?;
     each_tensor(&mut model, &mut |tensor| {
@@ -115,7 +114,7 @@ pub fn resolve(bytes: &Bytes, size: impl Fn(&str) -> Option<u64>) -> Result<Byte
     Ok(encode(&model))
 }
 
-/// The file that a tensor names, as it was given, and where in it the data is.
+/// The supplied file that a tensor names, and the range of the data in it.
 fn range(
     tensor: &TensorProto,
     size: impl Fn(&str) -> Option<u64>,

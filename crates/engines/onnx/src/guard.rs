@@ -1,9 +1,9 @@
 //! Refuses files whose messages would take far more memory than the file itself.
 //!
-//! An empty node takes two bytes in a file and some hundred in memory: a file of a few megabytes
+//! An empty node takes two bytes in a file and some hundred in memory, so a file of a few megabytes
 //! could fill the machine. So the parts are counted before anything is decoded. Real models have
-//! names and data in their parts; nothing below [`FREE`] parts is refused, nor anything with at
-//! least [`BYTES_PER_PART`] bytes for each part.
+//! names and data in their parts. A file with fewer than [`FREE`] parts is not refused, nor one
+//! with at least [`BYTES_PER_PART`] bytes for each part.
 
 use crate::Error;
 
@@ -13,10 +13,10 @@ const FREE: usize = 65_536;
 /// Bytes of the file that pay for one further part.
 const BYTES_PER_PART: usize = 8;
 
-/// Nesting that is followed; the decoder refuses less.
+/// Nesting that is followed; the decoder's limit is lower.
 const DEPTH: usize = 100;
 
-/// What a field of a message holds, as far as counting goes.
+/// The kind of a field's message, for counting.
 #[derive(Clone, Copy)]
 enum Message {
     Model,
@@ -29,7 +29,7 @@ enum Message {
     Leaf,
 }
 
-/// Counts the parts of a file. Malformed files pass: the decoder says what is wrong.
+/// Counts the parts of a file. Malformed files pass, because the decoder reports them.
 pub(crate) fn check(file: &[u8]) -> Result<(), Error> {
     let allowed = FREE + file.len() / BYTES_PER_PART;
     let mut left = allowed;
@@ -42,7 +42,7 @@ pub(crate) fn check(file: &[u8]) -> Result<(), Error> {
     }
 }
 
-/// `None` when more than `left` parts were met.
+/// `None` if there are more than `left` parts.
 fn count(message: Message, mut bytes: &[u8], depth: usize, left: &mut usize) -> Option<()> {
     while let Some((number, content)) = field(&mut bytes) {
         let Some(inner) = content.and_then(|_| message.field(number)) else {
@@ -76,8 +76,8 @@ impl Message {
     }
 }
 
-/// The next field's number and, if it is length-delimited, its content; `None` at the end or where
-/// the bytes make no sense.
+/// The next field's number and, if it is length-delimited, its content; `None` at the end or at
+/// malformed bytes.
 fn field<'a>(bytes: &mut &'a [u8]) -> Option<(u64, Option<&'a [u8]>)> {
     let key = varint(bytes)?;
     let content = match key & 7 {

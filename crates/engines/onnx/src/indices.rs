@@ -1,8 +1,8 @@
-//! Which numbers an input may hold that is looked up in a table of the model.
+//! The numbers that an input may hold if it is looked up in a table of the model.
 //!
-//! `Gather` and `GatherElements` take numbers from the negative size of the table's axis to one below its size. Engines
-//! differ in what they make of others: some fail, some answer zeros. Followed are inputs that come to the operator as they
-//! are, and tables whose size the file says.
+//! `Gather` and `GatherElements` accept numbers from the negative size of the table's axis to one below its size.
+//! Engines differ in their treatment of other numbers: some fail, some answer zeros. Only inputs that reach the
+//! operator unchanged are followed, and only tables whose size the file says.
 
 use std::{collections::HashMap, ops::RangeInclusive};
 
@@ -27,7 +27,7 @@ const PASS_ON: [&str; 7] = [
 /// Operators whose output has the shape of their first input.
 const KEEP_SHAPE: [&str; 3] = ["Identity", "Cast", "DequantizeLinear"];
 
-/// The numbers that an input may hold; an input may be looked up in several tables.
+/// The numbers that each input may hold; an input may be looked up in several tables.
 pub(crate) fn ranges(graph: &GraphProto) -> Vec<(String, RangeInclusive<i64>)> {
     let mut tables: HashMap<&str, &[i64]> = HashMap::new();
     for table in &graph.initializer {

@@ -1,4 +1,4 @@
-//! Reads what the service needs to know of a model, and refuses what no engine should see.
+//! Reads the properties of a model that the service needs, and refuses models that no engine should get.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,7 +19,7 @@ use crate::{
     walk::{self, WalkItem},
 };
 
-/// What a model is, without running it.
+/// The properties of a model, found without running it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelInfo {
     /// Version of the file format.
@@ -31,7 +31,7 @@ pub struct ModelInfo {
     /// Operators in use, those of other sets as `domain::Operator`; sorted. Operators inside
     /// control flow and local functions count.
     pub op_types: Vec<String>,
-    /// Inputs that a caller gives and outputs.
+    /// Inputs that a caller supplies, and outputs.
     pub signature: Signature,
     /// Nodes, those of subgraphs and functions included.
     pub nodes: u64,
@@ -39,27 +39,27 @@ pub struct ModelInfo {
     pub weights_bytes: u64,
     /// Elements of all floating-point constants.
     pub parameters: u64,
-    /// Those of them in 16 bits.
+    /// Those of them with 16 bits.
     pub half_parameters: u64,
-    /// An output of 64-bit integers that may need more than 32, or of others that follow from such, where there is one.
+    /// An output of 64-bit integers that may need more than 32 bits, or of values that follow from such integers, if
+    /// there is one.
     pub wide_output: Option<String>,
     /// A recurrent operator whose sequences begin with the batch (`layout` 1), which few engines know; its name.
     pub batch_first: Option<String>,
-    /// Inputs that are looked up in tables of known sizes, and which numbers they may hold.
+    /// Inputs that are looked up in tables of known sizes, and the numbers that they may hold.
     pub indices: Vec<(String, RangeInclusive<i64>)>,
 }
 
 /// Reads and checks a model.
 ///
-/// A model counts as batched when the first dimension of every input and output is dynamic. It does
-/// not where names say otherwise: inputs whose first dimensions have different symbols, or a
-/// batch symbol that also names another dimension of an input (an `[n, n]` matrix), and not where the file's
-/// metadata say so: `sextant.batched` is `false` (see [`crate::adapt::unbatched`]).
+/// A model counts as batched if the first dimension of every input and output is dynamic. It does not count as batched
+/// if names say otherwise: the first dimensions of inputs have different symbols, or a batch symbol also names another
+/// dimension of an input (an `[n, n]` matrix). It does not either if the file's metadata say so: `sextant.batched` is
+/// `false` (see [`crate::adapt::unbatched`]).
 ///
 /// # Errors
-/// [`Error::NotOnnx`] for anything but a complete, consistent model; [`Error::ExternalData`] when
-/// any constant lies in another file; [`Error::UnsupportedValue`] for inputs or outputs that are
-/// not tensors of known type and rank.
+/// [`Error::NotOnnx`] for anything but a complete, consistent model; [`Error::ExternalData`] if any constant is in
+/// another file; [`Error::UnsupportedValue`] for inputs or outputs that are not tensors of known type and rank.
 pub fn inspect(bytes: &Bytes) -> Result<ModelInfo, Error> {
     let model = decode(bytes)?;
     let graph = model
@@ -270,7 +270,7 @@ fn kind(value: Option<&type_proto::Value>) -> &'static str {
     }
 }
 
-/// `None` where dynamic; some exporters write -1 for that.
+/// `None` if dynamic; some exporters write -1 for that.
 fn size(dim: &Dimension) -> Result<Option<u64>, Error> {
     match dim.value {
         Some(dimension::Value::DimValue(-1) | dimension::Value::DimParam(_)) | None => Ok(None),

@@ -1,11 +1,11 @@
-//! Whether outputs follow from 64-bit integers that need more than 32 bits.
+//! Finds outputs that follow from 64-bit integers that need more than 32 bits.
 //!
-//! Some engines compute such integers in 32 bits. That is enough for positions, classes and counts, which is what models
-//! answer in integers, and for what they pass on of inputs that fit. Sums and products of inputs, and floats that are
-//! made integers, may not fit, and would come out wrong without a word. Nor is a small integer right that follows from
-//! such a sum: a remainder, a comparison, where the greatest is. Followed is how large a value can be at most, from the
-//! inputs on, node by node; what is not known can be of any size. Floats that follow from such sums are wrong as well
-//! (`follow`).
+//! Some engines compute such integers in 32 bits. That is enough for positions, classes and counts, which models output
+//! as integers, and for inputs that fit and are passed on. Sums and products of inputs, and floats that are converted
+//! to integers, may not fit, and would silently be wrong. A small integer that follows from such a sum is wrong as
+//! well: a remainder, a comparison, the position of the greatest. The greatest possible size of each value is followed
+//! from the inputs on, node by node; an unknown value can have any size. Floats that follow from such sums are wrong as
+//! well (`follow`).
 
 mod follow;
 
@@ -21,17 +21,17 @@ use crate::{
 /// Largest magnitude of a positive number in 32 bits.
 const MOST: f64 = i32::MAX as f64;
 
-/// Taken for the size of what follows from an integer that may have been cut.
+/// The assumed size of a value that follows from an integer that may have been cut.
 const CUT: f64 = i64::MAX as f64;
 
-/// Taken for the size of a dimension, and so for a position or a count: larger ones would be of tensors that no
-/// query has.
+/// The assumed size of a dimension, and so of a position or a count: larger ones would belong to tensors that no query
+/// has.
 const POSITION: f64 = (1 << 20) as f64;
 
-/// Constants of more elements are not looked at.
+/// Constants with more elements are not examined.
 const MOST_ELEMENTS: u64 = 1 << 16;
 
-/// Operators that pass on the elements of their inputs, whatever their sign.
+/// Operators that pass on the elements of their inputs, with any sign.
 const PASS_ON: [&str; 13] = [
     "Identity",
     "Cast",
@@ -65,7 +65,7 @@ const PASS_ON_FIRST: [&str; 13] = [
     "ReduceMin",
 ];
 
-/// Operators that answer positions, sizes or counts.
+/// Operators that output positions, sizes or counts.
 const POSITIONS: [&str; 7] = [
     "ArgMax",
     "ArgMin",
@@ -76,7 +76,7 @@ const POSITIONS: [&str; 7] = [
     "Multinomial",
 ];
 
-/// Operators that answer nothing beyond 1.
+/// Operators that output nothing beyond 1.
 const UNITS: [&str; 18] = [
     "Not",
     "And",
@@ -98,10 +98,10 @@ const UNITS: [&str; 18] = [
     "Cos",
 ];
 
-/// Operators that answer something small of integers however large.
+/// Operators that output small integers, however large their inputs are.
 const SMALL: [&str; 5] = ["Mod", "Clip", "ArgMax", "ArgMin", "NonZero"];
 
-/// How small and how large the magnitudes of a value's elements can be.
+/// The smallest and the largest possible magnitude of a value's elements.
 #[derive(Debug, Clone, Copy)]
 struct Range {
     least: f64,
@@ -113,7 +113,7 @@ const ANY: Range = Range {
     most: f64::INFINITY,
 };
 
-/// The first output of 64-bit integers that may need more than 32, or of others that follow from such.
+/// The first output of 64-bit integers that may need more than 32 bits, or of values that follow from such integers.
 pub(crate) fn wide_output(graph: &GraphProto) -> Option<String> {
     let wide = |value: &ValueInfoProto| {
         matches!(
@@ -146,7 +146,7 @@ fn declared(value: &ValueInfoProto) -> Option<DataType> {
     }
 }
 
-/// How large the elements of each value of the main graph can be, and which values have floats; nodes come in the order in
+/// The possible magnitudes of each value of the main graph, and the values that are floats; nodes come in the order in
 /// which they run.
 fn magnitudes(graph: &GraphProto) -> (HashMap<&str, Range>, HashSet<&str>) {
     let mut known = HashMap::new();
@@ -186,7 +186,7 @@ fn magnitudes(graph: &GraphProto) -> (HashMap<&str, Range>, HashSet<&str>) {
     (known, floats)
 }
 
-/// Whether a node answers with floats, as one does that is given some and makes nothing else of them.
+/// Whether a node outputs floats: a node that gets some and does not convert them.
 fn makes_floats(node: &NodeProto, floats: &HashSet<&str>) -> bool {
     match node.attribute("to").filter(|_| node.is("Cast")) {
         Some(to) => i32::try_from(to.i())
@@ -285,7 +285,7 @@ fn of_node(
         "Mul" if any(0) == 0.0 || any(1) == 0.0 => 0.0,
         "Mul" => any(0) * any(1),
         "Div" if range(1).is_some_and(|divisor| divisor.least >= 1.0) => any(0),
-        // Of the dividend's sign, or the divisor's: -1 leaves one less than that.
+        // With the dividend's sign (`fmod`), or with the divisor's: then -1 leaves one less than the divisor.
         "Mod" if node.attribute("fmod").is_some_and(|it| it.i() != 0) => any(0).min(any(1)),
         "Mod" => any(1),
         "ReduceSum" | "CumSum" => any(0) * POSITION,

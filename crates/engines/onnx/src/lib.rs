@@ -1,17 +1,14 @@
 //! ONNX files: reading, checking, rewriting, quantising.
 //!
-//! Entry points: [`adapt`] brings a file as exporters write it to what can be served; [`fit`] brings it to what its
-//! application's models are; [`inspect()`] says
-//! what a model is and refuses what no engine should see;
-//! [`split_weights`] takes the weights out so that sessions can share them; [`quantize_dynamic`] and
-//! [`quantize_static`] make 8-bit variants; [`builder`] writes small
-//! models; [`outline`] leaves large weights in their file; [`proto`] holds the messages themselves.
+//! Entry points: [`adapt`] makes a file from an exporter servable; [`fit`] fits it to its application's models;
+//! [`inspect()`] describes a model and refuses models that no engine should get; [`split_weights`] takes the weights
+//! out so that sessions can share them; [`quantize_dynamic`] and [`quantize_static`] make 8-bit variants; [`builder`]
+//! writes small models; [`outline`] leaves large weights in their file; [`proto`] has the messages themselves.
 //!
-//! Half precision is left out on purpose: no CPU engine computes in it faster than in 32-bit
-//! floats, so such a variant would only lose accuracy.
+//! Half precision is left out on purpose: no CPU engine computes in it faster than in 32-bit floats, so such a variant
+//! would only lose accuracy.
 //!
-//! **Invariant:** no I/O, no clock, no engine: bytes in, bytes out. Nothing in a file can cause a
-//! panic.
+//! **Invariant:** no I/O, no clock, no engine: bytes in, bytes out. Nothing in a file can cause a panic.
 
 use bytes::Bytes;
 use prost::Message;
@@ -64,7 +61,7 @@ pub fn decode(bytes: &Bytes) -> Result<ModelProto, Error> {
         .map_err(|error| Error::NotOnnx(format!("it cannot be decoded ({error})")))
 }
 
-/// What else people have models in, by how it begins.
+/// The name of another model format, by its first bytes.
 fn foreign(bytes: &[u8]) -> Option<&'static str> {
     match bytes {
         [0x80, 2..=5, ..] => Some("a pickle, whose Python objects are never unpickled"),

@@ -1,9 +1,9 @@
 //! Models whose large tensors stay in a file.
 //!
-//! [`outline`] reads a model's file without the data of its large tensors. What it gives is a model as any other but for
-//! those tensors, which say where in the file their data lies, at [`WEIGHTS`]. It is rewritten as other models are, and
-//! engines map the file in place of holding it. [`compose`] is the way back: the parts of a file, some of which are
-//! copied from others.
+//! [`outline`] reads a model's file without the data of its large tensors. The result is a model like any other, except
+//! that those tensors say where in the file their data is, at [`WEIGHTS`]. It is rewritten as other models are, and
+//! engines map the file instead of holding it. [`compose`] is the reverse: the parts of a file, some of which are
+//! copied from other files.
 
 use std::ops::Range;
 
@@ -16,16 +16,16 @@ use crate::{
     proto::{EXTERNAL, GraphProto, ModelProto, StringStringEntryProto, TensorProto},
 };
 
-/// The name by which the tensors of an outline call the file that was read.
+/// The name that the tensors of an outline use for the file that was read.
 pub const WEIGHTS: &str = "sextant-weights";
 
-/// Data of tensors from this size on stays in the file, bytes: less is looked at by whoever rewrites a model.
+/// Data of tensors of at least this size stays in the file, bytes: rewritings read smaller data.
 pub const LEAST_BYTES: u64 = 64 << 10;
 
-/// Where the data of a tensor may begin in a composed file, bytes: engines read it in place.
+/// Alignment of the data of a tensor in a composed file, bytes: engines read it in place.
 const ALIGNMENT: u64 = 64;
 
-/// Most bytes of an outline: what a file may have by its format, were all of its data in others.
+/// Most bytes of an outline: the format's limit for a file whose data is all in other files.
 const MOST_BYTES: u64 = 2 << 30;
 
 /// Bytes that are read at a time.
@@ -42,12 +42,12 @@ const TENSOR_DATA_LOCATION: u64 = 14;
 /// The wire type of fields with a length.
 const WITH_LENGTH: u64 = 2;
 
-/// A part of a file that is put together.
+/// A part of a composed file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Part {
     /// These bytes.
     Bytes(Bytes),
-    /// A part of another file, by the name that a tensor gives it.
+    /// A part of another file, by the name that a tensor uses.
     Stored {
         /// The file.
         location: String,
@@ -66,11 +66,11 @@ impl Part {
     }
 }
 
-/// The model in a file of `size` bytes, of which `read` gives a range: initialisers of the main graph with raw data of
-/// [`LEAST_BYTES`] or more refer to it in the file.
+/// The model in a file of `size` bytes, of which `read` returns a range: initialisers of the main graph with raw data
+/// of [`LEAST_BYTES`] or more refer to the data in the file.
 ///
 /// # Errors
-/// [`Error::NotOnnx`] when the bytes are no model, are cut short, or cannot be read.
+/// [`Error::NotOnnx`] if the bytes are not a model, are cut short, or cannot be read.
 pub fn outline(size: u64, read: impl Fn(Range<u64>) -> Option<Bytes>) -> Result<Bytes, Error> {
     let mut file = File {
         read: &read,
@@ -89,13 +89,13 @@ pub fn outline(size: u64, read: impl Fn(Range<u64>) -> Option<Bytes>) -> Result<
     Ok(model)
 }
 
-/// The parts of the file of a model whose tensors have their data elsewhere, be it in one file or in many. Data of
-/// initialisers of the main graph from [`LEAST_BYTES`] on is left where it is until the parts are put together; other is
-/// read at once by `read`.
+/// The parts of the file of a model whose tensors have their data in one or many other files. Data of initialisers of
+/// the main graph of at least [`LEAST_BYTES`] stays where it is until the parts are assembled; `read` reads other data
+/// at once.
 ///
 /// # Errors
-/// [`Error::NotOnnx`] when the bytes are no model or a tensor does not say where its data lies, [`Error::ExternalData`]
-/// when `read` does not give it.
+/// [`Error::NotOnnx`] if the bytes are not a model or a tensor does not say where its data is, [`Error::ExternalData`]
+/// if `read` does not return it.
 pub fn compose(
     model: &Bytes,
     read: impl Fn(&str, Range<u64>) -> Option<Bytes>,
@@ -119,10 +119,10 @@ pub fn compose(
     Ok(laid_out(&model, &graph, large))
 }
 
-/// The outline of a file that has not been put together: what [`outline`] gives of it. `read` is that of [`compose`].
+/// The outline of a file that has not been assembled: the result of [`outline`] for it. `read` is that of [`compose`].
 ///
 /// # Errors
-/// As [`outline`].
+/// Those of [`outline`].
 pub fn of_parts(
     parts: &[Part],
     read: impl Fn(&str, Range<u64>) -> Option<Bytes>,
@@ -157,7 +157,7 @@ pub fn of_parts(
 /// The file of an outline, in memory once.
 ///
 /// # Errors
-/// As [`compose`]; [`Error::NotOnnx`] when `read` does not give what the parts are.
+/// Those of [`compose`]; [`Error::NotOnnx`] if `read` does not return the parts.
 pub fn filled(model: &Bytes, read: impl Fn(Range<u64>) -> Option<Bytes>) -> Result<Bytes, Error> {
     let read = |location: &str, range| read(range).filter(|_| location == WEIGHTS);
     let parts = compose(model, read)?;
@@ -177,7 +177,7 @@ pub fn filled(model: &Bytes, read: impl Fn(Range<u64>) -> Option<Bytes>) -> Resu
 /// Whether engines can read all data of an outline in place, as that of composed files.
 ///
 /// # Errors
-/// [`Error::NotOnnx`] when the bytes are no model, or a tensor does not say where its data lies.
+/// [`Error::NotOnnx`] if the bytes are not a model, or a tensor does not say where its data is.
 pub fn is_aligned(model: &Bytes) -> Result<bool, Error> {
     let mut model = decode(model)?;
     let mut is_aligned = true;
@@ -208,7 +208,7 @@ pub fn located(model: &Bytes, name: &str) -> Result<Bytes, Error> {
     Ok(crate::encode(&model))
 }
 
-/// Whether data of tensors lies at [`WEIGHTS`].
+/// Whether tensors have data at [`WEIGHTS`].
 pub fn is_outline(model: &ModelProto) -> bool {
     let initializers = model.graph.iter().flat_map(|graph| &graph.initializer);
     initializers.into_iter().any(TensorProto::is_outlined)
@@ -232,7 +232,7 @@ fn take(
     fill(tensor, data.ok_or_else(|| tensor.external())?)
 }
 
-/// Where the data of a tensor lies.
+/// The entries that say where the data of a tensor is.
 fn reference(name: &str, range: &Range<u64>) -> Vec<StringStringEntryProto> {
     let entry = |key: &str, value: String| StringStringEntryProto {
         key: Some(key.to_owned()),
@@ -247,17 +247,17 @@ fn reference(name: &str, range: &Range<u64>) -> Vec<StringStringEntryProto> {
 
 // === Reading ===
 
-/// A file that is looked at from its beginning to its end.
+/// A file that is read from its beginning to its end.
 struct File<'a> {
     read: &'a dyn Fn(Range<u64>) -> Option<Bytes>,
-    /// What was read last, and from where on.
+    /// The bytes that were read last, and their offset.
     window: (u64, Bytes),
-    /// Bytes that the outline has.
+    /// Bytes of the outline so far.
     copied: u64,
     size: u64,
 }
 
-/// A field: its number, what is in it, and where the next one begins.
+/// A field: its number, its content, and where the next one begins.
 struct Field {
     number: u64,
     content: Option<Range<u64>>,
@@ -267,7 +267,7 @@ struct Field {
 type Inner<'i, 'f> = dyn FnMut(&mut File<'f>, Range<u64>) -> Result<Vec<u8>, Error> + 'i;
 
 impl<'f> File<'f> {
-    /// Copies a message; fields of a number are what `inner` makes of them.
+    /// Copies a message; `inner` replaces the fields with a number.
     fn rewrite(
         &mut self,
         message: Range<u64>,
@@ -287,7 +287,7 @@ impl<'f> File<'f> {
         Ok(())
     }
 
-    /// A tensor, without its raw data where that is large.
+    /// A tensor, without its raw data if that is large.
     fn tensor(&mut self, content: Range<u64>) -> Result<Vec<u8>, Error> {
         if content.end - content.start < LEAST_BYTES {
             return Ok(self.copy(content)?.to_vec());
@@ -300,7 +300,7 @@ impl<'f> File<'f> {
                 Some(range) if field.number == TENSOR_RAW_DATA && length(&range) >= LEAST_BYTES => {
                     data = Some(range);
                 }
-                // It says that its data is elsewhere, and has it as well: nobody can tell which counts.
+                // The tensor has data and says that its data is elsewhere: it is not known which counts.
                 _ if matches!(field.number, TENSOR_EXTERNAL_DATA | TENSOR_DATA_LOCATION) => {
                     return Ok(self.copy(content)?.to_vec());
                 }
@@ -314,7 +314,7 @@ impl<'f> File<'f> {
                 external_data: reference(WEIGHTS, &range),
                 ..TensorProto::default()
             };
-            // Fields of a message may be written one after the other.
+            // Fields of a message may be appended one after the other.
             tensor.extend(place.encode_to_vec());
         }
         Ok(tensor)
@@ -346,7 +346,7 @@ impl<'f> File<'f> {
         })
     }
 
-    /// Enough to tell a field.
+    /// Enough bytes for the head of a field.
     fn head(&mut self, at: u64, end: u64) -> Result<Bytes, Error> {
         self.bytes(at..end.min(at + 20))
     }
@@ -440,7 +440,7 @@ impl LargeTensor {
         })
     }
 
-    /// Its length as a field of the graph with so many bytes of padding.
+    /// Its length as a field of the graph, with `padding` bytes of padding.
     fn length(&self, padding: u64) -> u64 {
         let content = self.content(padding);
         1 + varint(content) + content
@@ -451,15 +451,15 @@ impl LargeTensor {
         self.head.len() as u64 + 2 + padding + 1 + varint(data) + data
     }
 
-    /// The padding with which the data begins where it may, where the field begins at `at`.
+    /// The padding that aligns the data, if the field begins at `at`.
     fn padding(&self, at: u64) -> u64 {
         let data = self.data.length();
         let begins = |padding: &u64| (at + self.length(*padding) - data).is_multiple_of(ALIGNMENT);
-        // The length of a length may change just there: then it begins anywhere.
+        // The length's own length may change just there: then the data is not aligned.
         (0..2 * ALIGNMENT - 1).find(begins).unwrap_or(0)
     }
 
-    /// The field up to its data. Text that nobody reads is the padding.
+    /// The field up to its data. The padding is text that nothing reads.
     fn write(&self, padding: u64, to: &mut Vec<u8>) {
         encode_varint(GRAPH_INITIALIZER << 3 | WITH_LENGTH, to);
         encode_varint(self.content(padding), to);
@@ -470,7 +470,7 @@ impl LargeTensor {
     }
 }
 
-/// The file: the model without its graph, the graph without its large tensors, and those.
+/// The file: the model without its graph, the graph without its large tensors, and the large tensors.
 fn laid_out(model: &ModelProto, graph: &GraphProto, large: Vec<LargeTensor>) -> Vec<Part> {
     let mut before = model.encode_to_vec();
     encode_varint(MODEL_GRAPH << 3 | WITH_LENGTH, &mut before);
@@ -490,10 +490,10 @@ fn laid_out(model: &ModelProto, graph: &GraphProto, large: Vec<LargeTensor>) -> 
     parts
 }
 
-/// The paddings of tensors and the length of the graph, which begins with that length at `at`.
+/// The paddings of tensors, and the length of the graph, which begins with that length at `at`.
 fn paddings(at: u64, graph: u64, large: &[LargeTensor]) -> (Vec<u64>, u64) {
     let bare = graph + large.iter().map(|it| it.length(0)).sum::<u64>();
-    // How long that length is depends on the paddings, which depend on it.
+    // The length's own length depends on the paddings, which depend on it.
     for taken in [varint(bare), varint(bare) + 1] {
         let begin = at + taken;
         let mut end = begin + graph;

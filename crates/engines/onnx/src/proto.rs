@@ -1,8 +1,8 @@
 //! The ONNX messages (IR versions up to 13), field for field as in `onnx-ml.proto` of ONNX 1.23.
 //!
-//! Hand-written so that no protobuf compiler is needed. Every field is listed, also those nothing
-//! here reads: what is not listed would be lost when a model is written again. Weights are
-//! [`Bytes`], cut out of the file's own buffer without a copy.
+//! They are written by hand so that no protobuf compiler is needed. Every field is listed, also
+//! those that nothing here reads: a field that is not listed would be lost when a model is written
+//! again. Weights are [`Bytes`], slices of the file's own buffer without a copy.
 
 use bytes::Bytes;
 use prost::Message;

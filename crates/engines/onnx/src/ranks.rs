@@ -1,8 +1,8 @@
 //! Inputs and outputs that are declared without a shape.
 //!
-//! Not even how many dimensions they have is known from the file: exporters leave shapes out where their own
-//! inference gives up. Of inputs the data that comes with a model tells it, of outputs a run does: [`probe`] makes
-//! a model that answers with the shapes of those outputs, and [`declare`] writes down what was found.
+//! The file does not even show the number of their dimensions: exporters leave shapes out where their own inference
+//! fails. The data that comes with a model shows the shapes of inputs, and a run shows those of outputs: [`probe`]
+//! makes a model that answers with the shapes of those outputs, and [`declare`] writes the shapes into the file.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ use crate::{
 /// The symbol of a batch dimension that was found.
 const BATCH: &str = "batch";
 
-/// Appended to the name of an output whose shape is asked for.
+/// Appended to the name of an output whose shape is requested.
 const SHAPE: &str = "/shape";
 
 /// Shapes by the names of inputs and outputs; `None` for a dimension that may be anything.
@@ -31,16 +31,16 @@ pub type Shapes = BTreeMap<String, Vec<Option<u64>>>;
 /// The tensors of a model whose rank is not known.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unknown {
-    /// Inputs that callers give, by name, in order.
+    /// Inputs that callers supply, by name, in order.
     pub inputs: Vec<String>,
     /// Outputs, by name, in order.
     pub outputs: Vec<String>,
 }
 
-/// What is declared without a shape.
+/// The inputs and outputs that are declared without a shape.
 ///
 /// # Errors
-/// [`Error::NotOnnx`] when the bytes are no model.
+/// [`Error::NotOnnx`] if the bytes are not a model.
 pub fn unknown(bytes: &Bytes) -> Result<Unknown, Error> {
     let model = decode(bytes)?;
     let Some(graph) = &model.graph else {
@@ -76,10 +76,10 @@ pub fn declare(bytes: &Bytes, shapes: &Shapes) -> Result<Bytes, Error> {
     Ok(encode(&model))
 }
 
-/// Takes the shapes of these outputs away, for [`probe`] to ask for them.
+/// Removes the shapes of these outputs, so that [`probe`] asks for them.
 ///
 /// # Errors
-/// [`Error::NotOnnx`] when the bytes are no model.
+/// [`Error::NotOnnx`] if the bytes are not a model.
 pub fn forget(bytes: &Bytes, outputs: &[String]) -> Result<Bytes, Error> {
     let mut model = decode(bytes)?;
     let declared = model.graph.iter_mut().flat_map(|graph| &mut graph.output);
@@ -91,11 +91,11 @@ pub fn forget(bytes: &Bytes, outputs: &[String]) -> Result<Bytes, Error> {
     Ok(encode(&model))
 }
 
-/// The model with the shapes of those of its outputs that have none declared in place of its outputs, in order:
-/// integers, one for each dimension.
+/// The model whose outputs are the shapes of those of its outputs that have none declared, in order: integers, one for
+/// each dimension.
 ///
 /// # Errors
-/// [`Error::NotOnnx`] when the bytes are no model.
+/// [`Error::NotOnnx`] if the bytes are not a model.
 pub fn probe(bytes: &Bytes) -> Result<Bytes, Error> {
     let mut model: ModelProto = decode(bytes)?;
     if let Some(graph) = &mut model.graph {

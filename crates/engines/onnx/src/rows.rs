@@ -1,9 +1,10 @@
-//! What in a file speaks against batches: rows of a batch that change each other's answers.
+//! Signs in a file against batches: rows of a batch that change each other's answers.
 //!
-//! - [`mixes_rows`] finds operators that take a figure from all rows together. `DynamicQuantizeLinear` and its kin find one
-//!   scale for all of a batch, and so does a greatest or least value over everything, of which people make such scales by
-//!   hand. One row with large values then takes the precision of all others, which no validation set shows.
-//! - [`counted_output`] reads the names of dimensions: where inputs say `batch` and an output says `num_dets`, the output
+//! - [`mixes_rows`] finds operators that compute a value from all rows together. `DynamicQuantizeLinear` and similar
+//!   operators use one scale for the whole batch, and so does a maximum or minimum over everything, from which people
+//!   build such scales by hand. One row with large values then lowers the precision of all others, which no validation
+//!   set shows.
+//! - [`counted_output`] reads the names of dimensions: if inputs say `batch` and an output says `num_dets`, the output
 //!   counts something else.
 
 use std::collections::BTreeSet;
@@ -19,7 +20,7 @@ use crate::{
     walk::{self, WalkItem},
 };
 
-/// Operators that find one scale for all of their first input, by set and name.
+/// Operators that use one scale for all of their first input, by set and name.
 const SCALED: [(&str, &str); 4] = [
     ("", "DynamicQuantizeLinear"),
     ("com.microsoft", "DynamicQuantizeLinear"),
@@ -27,32 +28,32 @@ const SCALED: [(&str, &str); 4] = [
     ("com.microsoft", "DynamicQuantizeLSTM"),
 ];
 
-/// Operators whose result says nothing of values.
+/// Operators whose result does not depend on values.
 const OF_SHAPES: [&str; 2] = ["Shape", "Size"];
 
-/// Names that a first dimension may have beside those of a batch, where each of it is a record.
+/// Names of a first dimension that count records, in addition to those of a batch.
 const RECORDS: [&str; 8] = [
     "sample", "row", "record", "example", "instance", "item", "image", "query",
 ];
 
-/// Parts of names that exporters and shape inference make up.
+/// Parts of names that exporters and shape inference generate.
 const MADE_UP: [&str; 5] = ["unk", "dim", "dyn", "sym", "none"];
 
-/// An output whose first dimension counts something else than the batch, by the file's own names.
+/// An output whose first dimension counts something other than the batch, by the file's own names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CountedOutput {
     /// The output's name.
     pub output: String,
-    /// What its first dimension is called.
+    /// The name of its first dimension.
     pub counts: String,
-    /// What that of the inputs is called, where it has a name.
+    /// The name of the inputs' first dimension, if there is one.
     pub batch: Option<String>,
 }
 
-/// The first operator that takes a figure from all rows of a batch together, in words; `None` where there is none.
+/// The first operator that computes a value from all rows of a batch together, in words; `None` if there is none.
 ///
 /// # Errors
-/// [`Error::NotOnnx`] when the bytes are no model.
+/// [`Error::NotOnnx`] if the bytes are not a model.
 pub fn mixes_rows(bytes: &Bytes) -> Result<Option<String>, Error> {
     let model = decode(bytes)?;
     let constants = constants(model.graph.as_ref());
@@ -69,10 +70,10 @@ pub fn mixes_rows(bytes: &Bytes) -> Result<Option<String>, Error> {
     Ok(found.err().or_else(of_extremes))
 }
 
-/// The output that the file's own names keep from being divided among records.
+/// The output that cannot be divided among records, by the file's own names.
 ///
 /// # Errors
-/// [`Error::NotOnnx`] when the bytes are no model.
+/// [`Error::NotOnnx`] if the bytes are not a model.
 pub fn counted_output(bytes: &Bytes) -> Result<Option<CountedOutput>, Error> {
     let model = decode(bytes)?;
     let Some(graph) = &model.graph else {
@@ -107,7 +108,7 @@ fn is_scaled(node: &NodeProto) -> bool {
     SCALED.contains(&(set, node.op_type()))
 }
 
-/// Names of the values that are the same in every run: initialisers, and what `Constant` makes.
+/// Names of the values that are the same in every run: initialisers, and outputs of `Constant`.
 fn constants(graph: Option<&GraphProto>) -> BTreeSet<&str> {
     let Some(graph) = graph else {
         return BTreeSet::new();
@@ -123,7 +124,7 @@ fn is_constant(node: &NodeProto, constants: &BTreeSet<&str>) -> bool {
     first.is_some_and(|input| constants.contains(input.as_str()))
 }
 
-/// A greatest or least value of everything in a tensor that inputs decide.
+/// A maximum or minimum over a whole tensor that depends on inputs.
 fn extreme_of_all(graph: &GraphProto) -> Option<String> {
     let constants = constants(Some(graph));
     let given = graph.input.iter().map(|input| input.name());
@@ -156,7 +157,7 @@ fn is_over_all(node: &NodeProto) -> bool {
     !has_axes && !does_nothing
 }
 
-/// Whether a name was given by somebody who counts something else than records.
+/// Whether a name says that a dimension counts something other than records.
 pub(crate) fn names_a_count(symbol: &str) -> bool {
     let name = symbol.to_lowercase();
     let has = |parts: &[&str]| parts.iter().any(|part| name.contains(part));

@@ -1,9 +1,9 @@
-//! Puts the batch dimension of a model in front.
+//! Moves the batch dimension of a model to the front.
 //!
-//! Recurrent networks are often exported with time in front: `[time, batch, features]`. Where every input and
-//! output names the same dimension and its name says that it is the batch, inputs are transposed as they come
-//! and outputs before they go: each keeps its name. Whether batches are then answered as their records are one
-//! by one is not known from the file; whoever turns a model has to run batches and compare.
+//! Recurrent networks are often exported with time first: `[time, batch, features]`. If every input and output names
+//! the same dimension, and its name says that it is the batch, inputs are transposed when they come in and outputs
+//! before they go out; each keeps its name. The file does not show whether batches are then answered as their records
+//! are one by one; the caller must run batches and compare.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,17 +16,17 @@ use crate::{
     },
 };
 
-/// Names of a batch dimension, beside those that contain `batch`.
+/// Names of a batch dimension, in addition to those that contain `batch`.
 const NAMES: [&str; 3] = ["N", "bs", "B"];
 
-/// Appended to the name of what is transposed.
+/// Appended to the names of transposed values.
 const TURNED: &str = "/batch_elsewhere";
 
-/// The model with its batch dimension in front of every input and output. `None` where it is there already, or
-/// where not every input and output says which it is.
+/// The model with its batch dimension first in every input and output. `None` if it is first already, or if not every
+/// input and output says which one it is.
 ///
 /// # Errors
-/// [`Error::NotOnnx`] when the bytes are no model.
+/// [`Error::NotOnnx`] if the bytes are not a model.
 pub fn turn(bytes: &Bytes) -> Result<Option<Bytes>, Error> {
     let mut model = decode(bytes)?;
     let Some(graph) = &mut model.graph else {
@@ -70,7 +70,7 @@ fn turn_graph(graph: &mut GraphProto, inputs: &BTreeMap<String, usize>, outputs:
             continue;
         };
         let rank = move_to_front(input, axis);
-        // Where it stood: the others move back in front of it.
+        // Its earlier place: the others move back before it.
         let back: Vec<i64> = (1..=axis)
             .chain([0])
             .chain(axis + 1..rank)
@@ -103,7 +103,7 @@ fn transpose(name: &str, (from, to): (&str, &str), order: &[i64]) -> NodeProto {
     node.with(AttributeProto::ints("perm", order))
 }
 
-/// Renames values wherever they are read and made, in subgraphs as well: names are made once.
+/// Renames values wherever they are read and written, also in subgraphs; each name is written once.
 fn rename(nodes: &mut [NodeProto], names: &BTreeMap<String, String>) {
     for node in nodes {
         for value in node.input.iter_mut().chain(&mut node.output) {
@@ -129,7 +129,7 @@ fn rename(nodes: &mut [NodeProto], names: &BTreeMap<String, String>) {
     }
 }
 
-/// Moves a dimension to the front; how many there are.
+/// Moves a dimension to the front; returns the number of dimensions.
 fn move_to_front(value: &mut ValueInfoProto, axis: usize) -> usize {
     let tensor = value.r#type.as_mut().and_then(|it| it.value.as_mut());
     let Some(type_proto::Value::TensorType(tensor)) = tensor else {
@@ -161,7 +161,7 @@ pub(crate) fn is_batch_name(symbol: &str) -> bool {
     symbol.to_lowercase().contains("batch") || NAMES.contains(&symbol)
 }
 
-/// Which dimension is called the batch; `None` where none is, or several are.
+/// The dimension that is named as the batch; `None` if there is none, or several.
 fn batch_axis(value: &ValueInfoProto) -> Option<usize> {
     let dims = dims(value)?.iter().enumerate();
     let mut named = dims.filter(|(_, dim)| match &dim.value {

@@ -25,12 +25,12 @@ pub struct Weight {
     pub data_type: DataType,
     /// Dimensions.
     pub dims: Vec<usize>,
-    /// Little-endian, row-major elements. A slice of the model's own buffer where the file keeps
-    /// them as raw bytes: not aligned to the element size.
+    /// Little-endian, row-major elements. A slice of the model's own buffer if the file keeps them as raw bytes: not
+    /// aligned to the element size.
     pub bytes: Bytes,
 }
 
-/// A model and its large weights, apart.
+/// A model and its large weights, separated.
 #[derive(Debug, Clone)]
 pub struct Split {
     /// The model with a reference to [`SHARED_LOCATION`] in place of each weight.
@@ -39,13 +39,13 @@ pub struct Split {
     pub weights: Vec<Weight>,
 }
 
-/// Takes the main graph's initialisers of at least `min_bytes` out of a model. What cannot be
-/// shared (strings, types without a fixed width in whole bytes, subgraphs' own constants) stays in.
+/// Takes the main graph's initialisers of at least `min_bytes` out of a model. Constants that cannot be shared
+/// (strings, types without a fixed width in whole bytes, subgraphs' own constants) stay in.
 ///
 /// Values below 128 bytes are better left in: ONNX Runtime reads small ones while it infers shapes.
 ///
 /// # Errors
-/// [`Error::NotOnnx`] when the bytes are not a model.
+/// [`Error::NotOnnx`] if the bytes are not a model.
 pub fn split_weights(model: &Bytes, min_bytes: usize) -> Result<Split, Error> {
     let mut model = decode(model)?;
     let weights = take(&mut model, min_bytes);
@@ -55,13 +55,13 @@ pub fn split_weights(model: &Bytes, min_bytes: usize) -> Result<Split, Error> {
     })
 }
 
-/// The same of a model whose large tensors lie in a file beside it. Each weight is read, handed to `each` and no longer
-/// held, so that they never are all in memory. What [`split_weights`] would leave in is put into the model; returned is
-/// the skeleton.
+/// The same for a model whose large tensors are in a file beside it. Each weight is read, passed to `each` and then
+/// dropped, so that they are never all in memory. Weights that [`split_weights`] would leave in are put into the model;
+/// the result is the skeleton.
 ///
 /// # Errors
-/// [`Error::NotOnnx`] when the bytes are not a model, or a tensor does not say where its data lies;
-/// [`Error::ExternalData`] when `read` cannot give so many bytes from there on.
+/// [`Error::NotOnnx`] if the bytes are not a model, or a tensor does not say where its data is; [`Error::ExternalData`]
+/// if `read` cannot return the data.
 pub fn stored_weights(
     model: &Bytes,
     read: impl Fn(u64, u64) -> Option<Bytes>,

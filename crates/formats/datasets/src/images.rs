@@ -1,8 +1,8 @@
 //! Folders of images: decoded, brought to the model's size and written as an `.npz` archive.
 //!
-//! Images are resized until they cover what the model takes, cut to its middle, brought to 0 to 1, and normalised
-//! where a mean and a deviation are given: the usual steps before a model that was trained with torchvision or
-//! Hugging Face's `AutoImageProcessor`.
+//! Images are resized until they cover the model's size, cropped to the middle, scaled to 0 to 1, and normalised if a
+//! mean and a deviation are given: the usual steps for a model that was trained with torchvision or Hugging Face's
+//! `AutoImageProcessor`.
 
 use std::{
     fs,
@@ -30,11 +30,11 @@ const MOST_PIXELS: u64 = 1 << 28;
 #[derive(Debug)]
 pub struct Folder {
     images: Vec<LabelledImage>,
-    /// The folders that the images lie in, sorted: the classes.
+    /// The folders that contain the images, sorted: the classes.
     classes: Vec<String>,
 }
 
-/// How an image lies in the model's input.
+/// The layout of an image in the model's input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Layout {
     height: u32,
@@ -50,11 +50,11 @@ struct Layout {
 // === impl Folder ===
 
 impl Folder {
-    /// Looks for images and their labels: those of `labels.csv` or `metadata.csv`, or by one folder for each class, or
-    /// images without labels.
+    /// Finds images and their labels: those of `labels.csv` or `metadata.csv`, or one folder for each class, or images
+    /// without labels.
     ///
     /// # Errors
-    /// When a folder or the list cannot be read, or there are no images.
+    /// If a folder or the list cannot be read, or there are no images.
     pub fn open(folder: &Path) -> Result<Self, Error> {
         let (images, classes) = labels::find(folder)?;
         if images.is_empty() {
@@ -67,31 +67,31 @@ impl Folder {
         Ok(Self { images, classes })
     }
 
-    /// How many images there are.
+    /// Number of images.
     pub fn len(&self) -> usize {
         self.images.len()
     }
 
-    /// Whether there are none: never, once it is opened.
+    /// Whether there are no images: never, once it is opened.
     pub fn is_empty(&self) -> bool {
         self.images.is_empty()
     }
 
-    /// The names of the folders that images lie in, where these are their classes and no numbers; sorted, as
-    /// torchvision's `ImageFolder` numbers them.
+    /// The names of the folders with images, if these are their classes and not numbers; sorted, as torchvision's
+    /// `ImageFolder` numbers them.
     pub fn classes(&self) -> &[String] {
         &self.classes
     }
 
-    /// Bytes that an image takes in the archive.
+    /// Bytes of an image in the archive.
     ///
     /// # Errors
-    /// When the input takes no images.
+    /// If the input accepts no images.
     pub fn image_bytes(input: &TensorSpec, preprocessing: &Preprocessing) -> Result<u64, Error> {
         Ok(Layout::of(input, preprocessing)?.bytes())
     }
 
-    /// Keeps so many images at most, evenly from the whole folder.
+    /// Keeps at most `most` images, evenly from the whole folder.
     pub fn keep(&mut self, most: usize) {
         let (have, most) = (self.images.len(), most.max(1));
         if most < have {
@@ -100,10 +100,10 @@ impl Folder {
         }
     }
 
-    /// Writes the archive: an array for `input`, and `labels` where there are some. `done` is told each image.
+    /// Writes the archive: an array for `input`, and `labels` if there are some. `done` is called for each image.
     ///
     /// # Errors
-    /// When an image is broken, the input takes no images, or `out` cannot be written.
+    /// If an image is broken, the input accepts no images, or `out` cannot be written.
     pub fn write(
         &self,
         input: &TensorSpec,
@@ -148,16 +148,16 @@ fn open(file: &Path) -> Result<DynamicImage, Error> {
         path: file.to_owned(),
         source,
     })?;
-    // Names lie: many a `.jpg` is a PNG.
+    // The suffix may be wrong: many a `.jpg` is a PNG.
     let reader = reader.with_guessed_format();
     let reader = reader.map_err(|error| wrong(error.to_string()))?;
     upright(reader.into_decoder()).map_err(|error| wrong(error.to_string()))
 }
 
-/// The image, turned as its EXIF data says: cameras store it as their sensor lies.
+/// The image, turned as its EXIF data says: cameras store it in the sensor's orientation.
 fn upright(decoder: ImageResult<impl ImageDecoder>) -> ImageResult<DynamicImage> {
     let mut decoder = decoder?;
-    // A decoder holds its own buffers to the limits, and not the image that it is to fill.
+    // A decoder limits its own buffers, and not the image that it fills.
     Limits::default().reserve(decoder.total_bytes())?;
     let orientation = decoder.orientation()?;
     let mut image = DynamicImage::from_decoder(decoder)?;
@@ -165,7 +165,7 @@ fn upright(decoder: ImageResult<impl ImageDecoder>) -> ImageResult<DynamicImage>
     Ok(image)
 }
 
-/// How bright each pixel is, by the weights of ITU-R BT.601, as Pillow and OpenCV have it.
+/// The brightness of each pixel, with the weights of ITU-R BT.601, as in Pillow and OpenCV.
 fn brightness(image: &DynamicImage) -> Vec<u8> {
     if !image.color().has_color() {
         return image.to_luma8().into_raw();
@@ -244,7 +244,7 @@ impl Layout {
     fn data_type(self) -> DataType {
         match self.are_bytes {
             true => DataType::Uint8,
-            // Narrower floats are made of these by the service.
+            // The service converts these to narrower floats.
             false => DataType::Fp32,
         }
     }
@@ -265,7 +265,7 @@ impl Layout {
         elements * self.data_type().size().unwrap_or(1) as u64
     }
 
-    /// The elements of an image, as they lie in the array; `None` where it becomes too large on the way.
+    /// The elements of an image in the order of the array; `None` if it becomes too large on the way.
     fn elements(self, image: &DynamicImage, preprocessing: &Preprocessing) -> Option<Vec<u8>> {
         let pixels = self.pixels(&self.fitted(image, preprocessing)?);
         let ordered: Vec<(usize, u8)> = match self.are_planes {
@@ -297,7 +297,7 @@ impl Layout {
         }
     }
 
-    /// Resized, and cut to the middle.
+    /// Resized, and cropped to the middle.
     fn fitted(self, image: &DynamicImage, preprocessing: &Preprocessing) -> Option<DynamicImage> {
         let (width, height) = (image.width().max(1), image.height().max(1));
         let (to_width, to_height) = match preprocessing.resize {
@@ -314,13 +314,12 @@ impl Layout {
         };
         let left = (to_width - self.width) as f64 / 2.0;
         let top = (to_height - self.height) as f64 / 2.0;
-        // As torchvision's `center_crop` does, which rounds halves to even.
+        // As torchvision's `center_crop`, which rounds halves to even.
         let (left, top) = (left.round_ties_even() as u32, top.round_ties_even() as u32);
         Some(resized.crop_imm(left, top, self.width, self.height))
     }
 
-    /// The width and height of an image whose shorter side is `side`, or as long as it takes to cover what the
-    /// model takes.
+    /// The width and height of an image whose shorter side is `side`, or as long as needed to cover the model's size.
     fn covering(self, width: u32, height: u32, side: u32) -> (u32, u32) {
         let (width, height) = (u64::from(width), u64::from(height));
         let shorter = width.min(height);
@@ -336,7 +335,7 @@ impl Layout {
     }
 }
 
-/// A member of the archive as it is written. Its checksum is put in front when it is known.
+/// A member of the archive that is being written. Its checksum is put into its header when it is known.
 struct Member<'a, W> {
     out: &'a mut W,
     at: u64,

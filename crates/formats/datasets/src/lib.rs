@@ -1,8 +1,8 @@
-//! Validation sets as people keep them, turned into files that the service reads.
+//! Converts validation sets in common formats into files that the service reads.
 //!
-//! A [Parquet file](mod@parquet) becomes CSV or JSON lines, a [folder of images](mod@images) an `.npz` archive. This is done
-//! where the files are, by `sextant register`: registration reads only formats whose size it knows beforehand. Offline jobs
-//! read the rows of Parquet files one after the other.
+//! A [Parquet file](mod@parquet) becomes CSV or JSON lines, a [folder of images](mod@images) an `.npz` archive.
+//! `sextant register` does this where the files are, because registration reads only formats whose size it knows
+//! beforehand. Offline jobs read the rows of Parquet files one after the other.
 
 use std::{io, path::PathBuf};
 
@@ -20,13 +20,13 @@ pub enum Error {
         /// Why.
         source: io::Error,
     },
-    /// What was written so far cannot be gone on with.
+    /// The output cannot be written.
     #[error("the converted validation set cannot be written: {0}")]
     Output(#[from] io::Error),
-    /// The file is no Parquet, or a broken one.
+    /// The file is not Parquet, or is broken.
     #[error("it cannot be read as Parquet: {0}")]
     Parquet(String),
-    /// A column holds what no tensor does.
+    /// A column holds a value that no tensor can hold.
     #[error("row {row}, column `{column}`: {why}")]
     Column {
         /// Counted from 1.
@@ -36,7 +36,7 @@ pub enum Error {
         /// What is wrong, and what to do.
         why: String,
     },
-    /// A file is no image, or a broken one.
+    /// A file is not an image, or is broken.
     #[error("`{}` cannot be read as JPEG or PNG: {why}", path.display())]
     Image {
         /// Which.

@@ -1,8 +1,7 @@
 //! Parquet: a record in each row.
 //!
-//! Where all columns hold single values, as data frames do, the columns are the elements of a record: the file
-//! becomes CSV. Where one holds lists, each column is an input of its name, beside `label`: the file
-//! becomes JSON lines.
+//! If all columns hold single values, as in data frames, the columns are the elements of a record: the file becomes
+//! CSV. If a column holds lists, each column is an input with its name, beside `label`: the file becomes JSON lines.
 
 use std::{
     cell::Cell,
@@ -30,10 +29,10 @@ mod bounds;
 
 use bounds::{Bounded, rows_at_once};
 
-/// The bytes that a file begins with.
+/// The first bytes of a file.
 pub const MAGIC: &[u8] = b"PAR1";
 
-/// What the file becomes.
+/// The format that the file becomes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     /// A column for each element.
@@ -42,16 +41,16 @@ pub enum Format {
     JsonLines,
 }
 
-/// Where pandas keeps the names of rows.
+/// The prefix of the columns in which pandas keeps the names of rows.
 const INDEX: &str = "__index_level_";
 
-/// Bytes that are fetched at once where nothing says how many are needed.
+/// Bytes that are read at once if it is not known how many are needed.
 const PIECE_BYTES: u64 = 16 << 10;
 
 /// Writes the rows of `file` to `out`.
 ///
 /// # Errors
-/// When the file is broken, holds what no tensor does, or takes too much memory.
+/// If the file is broken, holds a value that no tensor can hold, or takes too much memory.
 pub fn convert(file: impl ChunkReader + 'static, mut out: impl Write) -> Result<Format, Error> {
     let rows = Rows::open(file, 0)?;
     let format = rows.format();
@@ -63,10 +62,10 @@ pub fn convert(file: impl ChunkReader + 'static, mut out: impl Write) -> Result<
     Ok(format)
 }
 
-/// The rows of a file, each as a line of the format that the file becomes, its end included.
+/// The rows of a file, each as a line of the format that the file becomes, with its end.
 ///
-/// A row that holds what no tensor does is [`Error::Column`], and the next one follows; behind any other error there
-/// is nothing.
+/// A row with a value that no tensor can hold is [`Error::Column`], and the next row follows; after any other error
+/// there are no more rows.
 pub struct Rows {
     format: Format,
     head: Vec<u8>,
@@ -76,18 +75,18 @@ pub struct Rows {
     number: u64,
 }
 
-/// How much a file holds.
+/// The size of a file's content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Size {
-    /// Rows in it.
+    /// Number of rows.
     pub rows: u64,
-    /// Bytes of its values before they were compressed.
+    /// Bytes of its values before compression.
     pub bytes: u64,
-    /// The same of the largest group of rows.
+    /// The same for the largest group of rows.
     pub largest_group_bytes: u64,
 }
 
-/// A file that is read by ranges: `read` returns the bytes of one, all of them.
+/// A file that is read by ranges: `read` returns all bytes of a range.
 pub struct Ranges<F> {
     /// Bytes of the file.
     pub size: u64,
@@ -95,7 +94,7 @@ pub struct Ranges<F> {
     pub read: F,
 }
 
-/// What follows a place in a file.
+/// The bytes after a position in a file.
 pub struct RangeReader<F> {
     read: F,
     range: Range<u64>,
@@ -105,10 +104,10 @@ pub struct RangeReader<F> {
 // === impl Rows ===
 
 impl Rows {
-    /// Opens a file in front of a row, counted from 0.
+    /// Opens a file before a row, counted from 0.
     ///
     /// # Errors
-    /// When the file is no Parquet, a broken one, or one that takes too much memory.
+    /// If the file is not Parquet, is broken, or takes too much memory.
     pub fn open(file: impl ChunkReader + 'static, first: u64) -> Result<Self, Error> {
         let (end, before) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
         let (ends, passed) = (Rc::clone(&end), Rc::clone(&before));
@@ -140,17 +139,17 @@ impl Rows {
         })
     }
 
-    /// What the file becomes.
+    /// The format that the file becomes.
     pub fn format(&self) -> Format {
         self.format
     }
 
-    /// What stands before the lines: the names of the columns in CSV, else nothing.
+    /// The text before the lines: the names of the columns in CSV, else nothing.
     pub fn head(&self) -> &[u8] {
         &self.head
     }
 
-    /// How much the file holds.
+    /// The size of the file's content.
     pub fn size(&self) -> Size {
         self.size
     }
@@ -173,7 +172,7 @@ impl Iterator for Rows {
     }
 }
 
-/// What a file becomes, and the row that names its columns.
+/// The format that a file becomes, and the row that names its columns.
 fn columns_of(metadata: &ParquetMetaData) -> Result<(Format, Vec<u8>), Error> {
     let fields = metadata.file_metadata().schema().get_fields();
     if !fields.iter().all(|field| field.is_primitive()) {
@@ -305,7 +304,7 @@ fn refused(kind: &str, row: u64, column: &str) -> Error {
     }
 }
 
-/// An element, as JSON has it here: `null` is a missing value, infinities are text. Refused is a kind of elements.
+/// An element as JSON: `null` is a missing value, infinities are text. The error names the refused kind of element.
 fn value(field: &Field) -> Result<Value, &'static str> {
     let float = |number: f64| match number.is_infinite() {
         true => Value::from(special_text(number).trim_matches('"')),

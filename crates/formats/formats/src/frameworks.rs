@@ -1,7 +1,8 @@
-//! Models as the libraries that trained them save them: what a file or a folder holds, found without running any of it.
+//! Models as the libraries that trained them save them: the content of a file or a folder, found without running any of
+//! it.
 //!
 //! - PyTorch's `torch.save` writes a zip with the pickle `NAME/data.pkl`, or, before 1.6, several pickles in a row. The
-//!   classes that the pickle names tell a module from weights alone.
+//!   classes that the pickle names distinguish a module from weights alone.
 //! - `torch.jit.save` writes such a zip with `NAME/code/` and `NAME/constants.pkl`; `torch.export.save` one with
 //!   `NAME/archive_format` and `NAME/models/`, or with `serialized_exported_program.json` before PyTorch 2.8.
 //! - Keras 3 writes a zip with `config.json`, `metadata.json` and `model.weights.h5`, Keras 2 a file of HDF5.
@@ -20,7 +21,7 @@ use crate::{hugging_face::CONFIG, zip};
 mod members;
 pub mod pickle;
 
-/// What a file or a folder holds.
+/// The content of a file or a folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FrameworkFormat {
     /// A pickle, or what joblib writes: an estimator of scikit-learn, LightGBM or XGBoost, or anything else.
@@ -29,7 +30,7 @@ pub enum FrameworkFormat {
     TorchScript,
     /// A program of `torch.export`.
     ExportedProgram,
-    /// A pickled module of PyTorch, or what else `torch.save` has written that is more than weights.
+    /// A pickled module of PyTorch, or anything else by `torch.save` that is more than weights.
     TorchModule,
     /// Weights without the model that they belong to.
     Weights(Library),
@@ -43,18 +44,18 @@ pub enum FrameworkFormat {
     Hdf5,
 }
 
-/// Whose weights they are.
+/// The library of the weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Library {
     /// PyTorch.
     PyTorch,
     /// Keras.
     Keras,
-    /// Hugging Face: a file out of a model's folder.
+    /// Hugging Face: a file from a model's folder.
     HuggingFace,
 }
 
-/// What the folder of a model of Hugging Face says.
+/// What a Hugging Face model's folder says.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HuggingFace {
     /// The class of the model, such as `BertForSequenceClassification`.
@@ -71,17 +72,17 @@ pub struct HuggingFace {
 const MAX_PICKLE_BYTES: u64 = 64 << 20;
 /// Pickles at the start of a file of PyTorch before 1.6: a number, the protocol, the system, and what was saved.
 const LEGACY_PICKLES: usize = 4;
-/// How the first of these begins.
+/// The beginning of the first of these.
 const LEGACY: &[u8] = b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19.";
 const HDF5: &[u8] = b"\x89HDF\r\n\x1a\n";
-/// Suffixes of pickles that are none of PyTorch's.
+/// Suffixes of pickles that are not PyTorch's.
 const PICKLES: [&str; 3] = ["pkl", "pickle", "joblib"];
 /// Suffixes that PyTorch's files have.
 const TORCH: [&str; 5] = ["pt", "pth", "pt2", "ckpt", "bin"];
 const SAFETENSORS: [&str; 2] = ["model.safetensors", "model.safetensors.index.json"];
 const TORCH_BIN: [&str; 2] = ["pytorch_model.bin", "pytorch_model.bin.index.json"];
 
-/// Modules whose classes and functions weights alone consist of.
+/// Modules of the classes and functions that weights alone need.
 const OF_WEIGHTS: [&str; 11] = [
     "torch",
     "torch._utils",
@@ -96,10 +97,10 @@ const OF_WEIGHTS: [&str; 11] = [
     "numpy",
 ];
 
-/// What a path holds that is a model of another library; `None` where it is something else, such as an ONNX file.
+/// The content of a path if it is a model of another library; `None` for anything else, such as an ONNX file.
 ///
 /// # Errors
-/// When it cannot be read.
+/// If it cannot be read.
 pub fn of(path: &Path) -> io::Result<Option<FrameworkFormat>> {
     if path.is_dir() {
         return Ok(folder(path));
@@ -141,7 +142,7 @@ fn has_suffix(folder: &Path, suffix: &str) -> bool {
     paths.any(|path| path.extension().is_some_and(|it| it == suffix))
 }
 
-/// What a file of this name, in lower case, holds.
+/// The content of a file with this name, in lower case.
 fn of_file(name: &str, file: &mut (impl Read + Seek)) -> io::Result<Option<FrameworkFormat>> {
     let beginning = members::part(file, 0, LEGACY.len() as u64)?;
     let is = |suffixes: &[&str]| {
@@ -176,13 +177,13 @@ fn of_file(name: &str, file: &mut (impl Read + Seek)) -> io::Result<Option<Frame
     Ok(found.map(|(_, saved)| saved))
 }
 
-/// What a zip holds, by its members.
+/// The content of a zip, by its members.
 fn archive(file: &mut (impl Read + Seek)) -> io::Result<Option<FrameworkFormat>> {
     let Some(members) = members::list(file)? else {
         return Ok(None);
     };
     let has = |name: &str| members.iter().any(|member| member.name == name);
-    // PyTorch's members lie in a folder that is called like the file that was written.
+    // PyTorch's members are in a folder with the name of the file that was written.
     let within = |name: &str| {
         let is = |path: &str| path.split_once('/').is_some_and(|(_, rest)| rest == name);
         members.iter().find(move |member| is(&member.name))
@@ -204,7 +205,7 @@ fn archive(file: &mut (impl Read + Seek)) -> io::Result<Option<FrameworkFormat>>
     Ok(Some(of_names(names.map(|(names, _)| names))))
 }
 
-/// What was saved by PyTorch before 1.6.
+/// What PyTorch before 1.6 saved.
 fn legacy(file: &mut (impl Read + Seek)) -> io::Result<FrameworkFormat> {
     let bytes = members::part(file, 0, MAX_PICKLE_BYTES)?;
     let (mut rest, mut last) = (&bytes[..], None);
@@ -217,7 +218,7 @@ fn legacy(file: &mut (impl Read + Seek)) -> io::Result<FrameworkFormat> {
     Ok(of_names(last))
 }
 
-/// Weights alone name nothing but tensors and what holds them.
+/// Weights alone name only tensors and containers of tensors.
 fn of_names(names: Option<pickle::Names>) -> FrameworkFormat {
     let is_of_weights = |name: &String| {
         let module = name.split(' ').next().unwrap_or_default();

@@ -1,11 +1,11 @@
-//! What a folder as Hugging Face's exporters leave it says about its model.
+//! What a folder by Hugging Face's exporters says about its model.
 
 use serde_json::Value;
 
 /// The file that describes the model.
 pub const CONFIG: &str = "config.json";
 
-/// Names under which a validation set lies in the folder, the first that is there.
+/// Names of a validation set in the folder; the first that exists is used.
 pub const VALIDATION: [&str; 4] = [
     "validation.npz",
     "validation.jsonl",
@@ -13,9 +13,9 @@ pub const VALIDATION: [&str; 4] = [
     "validation.parquet",
 ];
 
-/// The classes of a classifier, by `id2label` of its [`CONFIG`]; none where it says none. Other models have the same
-/// entry with the names `LABEL_0`, `LABEL_1` and mean nothing by it; a configuration that was saved without its model
-/// does not say what it is.
+/// The classes of a classifier, by `id2label` of its [`CONFIG`]; none if it names none. Other models have the same
+/// entry with the meaningless names `LABEL_0`, `LABEL_1`; a configuration that was saved without its model does not say
+/// what the model is.
 pub fn classes(config: &[u8]) -> Vec<String> {
     let Ok(config) = serde_json::from_slice::<Value>(config) else {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! A tensor's elements as JSON, and nested lists of JSON as a tensor.
+//! Converts a tensor's elements to JSON, and nested lists of JSON to a tensor.
 
 use bytes::BytesMut;
 use half::{bf16, f16};
@@ -55,10 +55,10 @@ fn double(value: f64) -> Value {
     }
 }
 
-/// Elements of one type, as they come, until they are a tensor.
+/// Collects elements of one type until they become a tensor.
 ///
-/// Numbers are brought to the type by the rules of [`convert`], which hold for inputs everywhere. Errors begin
-/// with a verb, for whoever knows the name of what is read to put it in front.
+/// Numbers are converted to the type by the rules of [`convert`], which hold for inputs everywhere. Error texts begin
+/// with a verb, so that the caller can put the name of what is read before them.
 #[derive(Debug)]
 pub struct Elements {
     data_type: DataType,
@@ -69,7 +69,7 @@ pub struct Elements {
 // === impl Elements ===
 
 impl Elements {
-    /// None yet.
+    /// An empty collection.
     pub fn new(data_type: DataType) -> Self {
         Self {
             data_type,
@@ -78,7 +78,7 @@ impl Elements {
         }
     }
 
-    /// How many there are.
+    /// Number of elements.
     pub fn len(&self) -> usize {
         match self.data_type.size() {
             Some(size) => self.plain.len() / size,
@@ -99,7 +99,7 @@ impl Elements {
     /// Appends the leaves of a nested list, in row-major order, and returns the shape of the list.
     ///
     /// # Errors
-    /// Lists of one level differ in length, or a leaf is no element of the type.
+    /// If lists of one level differ in length, or a leaf is not an element of the type.
     pub fn extend(&mut self, value: &Value) -> Result<Vec<usize>, String> {
         let shape = nested_shape(value);
         self.fill(value, &shape)?;
@@ -143,9 +143,9 @@ impl Elements {
     /// Appends a number, or a boolean as 0 or 1.
     ///
     /// # Errors
-    /// The type cannot hold it.
+    /// If the type cannot hold it.
     pub fn push(&mut self, number: Number) -> Result<(), String> {
-        // No number is brought to a boolean, and this is how booleans are read.
+        // Numbers are not converted to booleans, but booleans are read in this form.
         if let (DataType::Bool, Number::Integer(flag @ (0 | 1))) = (self.data_type, number) {
             self.plain.extend_from_slice(&[u8::from(flag == 1)]);
             return Ok(());
@@ -157,16 +157,16 @@ impl Elements {
     /// Appends a string.
     ///
     /// # Errors
-    /// All have 4 GiB or more.
+    /// If all strings together have 4 GiB or more.
     pub fn push_text(&mut self, text: &[u8]) -> Result<(), String> {
         let pushed = self.strings.push(text);
         pushed.map_err(|why| format!("cannot be read: {why}"))
     }
 
-    /// The tensor of this shape.
+    /// The tensor with this shape.
     ///
     /// # Errors
-    /// The shape has not as many elements.
+    /// If the shape has another number of elements.
     pub fn into_tensor(self, shape: Vec<usize>) -> Result<Tensor, InvalidTensor> {
         match self.data_type {
             DataType::Bytes => Tensor::from_texts(shape, self.strings.finish()),
@@ -175,7 +175,7 @@ impl Elements {
     }
 }
 
-/// Lengths along the first element of each level: the shape of a nested list, where it is not ragged.
+/// Lengths along the first element of each level: the shape of a nested list, if it is not ragged.
 pub fn nested_shape(value: &Value) -> Vec<usize> {
     let mut shape = Vec::new();
     let mut level = value;
@@ -189,7 +189,7 @@ pub fn nested_shape(value: &Value) -> Vec<usize> {
     shape
 }
 
-/// A JSON number as an element of `data_type`: nothing tells `1` from `1.0` for a float.
+/// A JSON number as an element of `data_type`: `1` and `1.0` are the same for a float.
 fn read_number(number: &serde_json::Number, data_type: DataType) -> Option<Number> {
     if convert::is_float(data_type) {
         return number.as_f64().map(Number::Float);

@@ -1,8 +1,8 @@
 //! One NumPy array, version 1 to 3 of the format (NEP 1).
 //!
-//! The header is a Python dictionary. Only the three keys that NumPy writes, with values of the
-//! plain form, are understood: no expression is ever evaluated and nesting has no depth, so a
-//! hostile header can neither run nor overflow the stack.
+//! The header is a Python dictionary. Only the three keys that NumPy writes, with values of the plain form, are
+//! understood: no expression is evaluated and nothing is nested, so a hostile header can neither run code nor overflow
+//! the stack.
 
 use bytes::{Bytes, BytesMut};
 use sextant_types::{DataType, Tensor};
@@ -16,19 +16,19 @@ pub use problem::Problem;
 
 use scanner::Scanner;
 
-/// What every such file begins with.
+/// The first bytes of every such file.
 pub const MAGIC: &[u8] = b"\x93NUMPY";
 
-/// Longest header that is looked at; NumPy's own limit is 10,000.
+/// Longest header that is read; NumPy's own limit is 10,000.
 const MAX_HEADER_BYTES: usize = 1 << 16;
 
-/// So many bytes of a file hold the whole of any header that is accepted.
+/// Bytes at the beginning of a file that contain every accepted header.
 pub const BEGINNING_BYTES: u64 = MAX_HEADER_BYTES as u64 + 12;
 
-/// Where the elements begin in a file that is written here is a multiple of this.
+/// Alignment of the elements in a file that is written here.
 const ALIGNMENT: usize = 64;
 
-/// How the elements of an array lie in a file.
+/// The layout of an array's elements in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Header {
     /// The type of the elements.
@@ -42,7 +42,7 @@ pub struct Header {
 /// Reads a whole file.
 ///
 /// # Errors
-/// When it is not an array, one that cannot be held, or has more or fewer bytes than it should.
+/// If it is not an array, is one that a tensor cannot hold, or has the wrong number of bytes.
 pub fn read(file: &Bytes) -> Result<Tensor, Problem> {
     let (header, order) = Header::read(file)?;
     let data = file.slice(header.start..);
@@ -61,16 +61,16 @@ pub fn read(file: &Bytes) -> Result<Tensor, Problem> {
     header.element.tensor(header.shape, &data)
 }
 
-/// Which elements lie beside each other.
+/// Which elements are adjacent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Order {
     /// Those of the last dimension (C).
     Rows,
-    /// Those of the first dimension (Fortran): pandas and slices of transposed arrays are saved so.
+    /// Those of the first dimension (Fortran): pandas and slices of transposed arrays are saved in this order.
     Columns,
 }
 
-/// Elements of `size` bytes that lie by columns, by rows; there are as many as the shape says.
+/// Elements of `size` bytes in column order, put into row order; their number is that of the shape.
 fn by_rows(data: &[u8], shape: &[usize], size: usize) -> Bytes {
     let mut bytes = BytesMut::with_capacity(data.len());
     let mut strides = Vec::with_capacity(shape.len());
@@ -100,7 +100,7 @@ impl Header {
     /// Reads the beginning of a file, [`BEGINNING_BYTES`] or all of it.
     ///
     /// # Errors
-    /// When it is not an array, one that cannot be held, or one whose records do not lie one after the other.
+    /// If it is not an array, is one that a tensor cannot hold, or is one whose records are not contiguous.
     pub fn parse(file: &[u8]) -> Result<Self, Problem> {
         match Self::read(file)? {
             (header, Order::Rows) => Ok(header),
@@ -108,10 +108,10 @@ impl Header {
         }
     }
 
-    /// The same, of an array whose elements lie in whatever order.
+    /// The same for an array whose elements are in any order.
     ///
     /// # Errors
-    /// When it is not an array, or one that cannot be held.
+    /// If it is not an array, or is one that a tensor cannot hold.
     pub fn of_any_order(file: &[u8]) -> Result<Self, Problem> {
         Ok(Self::read(file)?.0)
     }
@@ -120,7 +120,7 @@ impl Header {
         let (text, start) = text(file)?;
         let fields = Scanner::new(text).fields()?;
         let element = Element::parse(fields.descr)?;
-        // With one dimension both are the same.
+        // With one dimension both orders are the same.
         let order = match fields.fortran_order && fields.shape.len() > 1 {
             true => Order::Columns,
             false => Order::Rows,
@@ -133,12 +133,12 @@ impl Header {
         Ok((header, order))
     }
 
-    /// Bytes of all elements; `None` where no number holds them.
+    /// Bytes of all elements; `None` if that overflows.
     pub fn bytes(&self) -> Option<u64> {
         product(&self.shape, self.element.size())
     }
 
-    /// Bytes of what the first dimension counts; `None` where no number holds them or all of them.
+    /// Bytes of one element of the first dimension; `None` if these or all bytes overflow.
     pub fn row_bytes(&self) -> Option<u64> {
         self.bytes()?;
         product(self.shape.get(1..).unwrap_or_default(), self.element.size())
@@ -149,12 +149,12 @@ impl Header {
         Self::compose(element::descr(data_type)?, shape)
     }
 
-    /// The header of an array of texts that take `bytes` each, filled up with zeros; `None` where it is too long.
+    /// The header of an array of texts of `bytes` bytes each, padded with zeros; `None` if it is too long.
     pub fn write_text(bytes: usize, shape: &[u64]) -> Option<Vec<u8>> {
         Self::compose(&format!("|S{bytes}"), shape)
     }
 
-    /// The header of an array of texts of up to so many code points, which lie as UTF-32; `None` where it is too long.
+    /// The header of an array of texts of up to `points` code points, as UTF-32; `None` if it is too long.
     pub fn write_unicode(points: usize, shape: &[u64]) -> Option<Vec<u8>> {
         Self::compose(&format!("<U{points}"), shape)
     }

@@ -1,8 +1,8 @@
-//! Tables of text: which columns are the elements of which tensor, and cells as elements.
+//! Tables of text: the columns that are the elements of each tensor, and cells as elements.
 //!
-//! A column belongs to the tensor of its name, or with `.` and a position to one of several elements: `x.0`, `x.1`, counted
-//! in row-major order. Where there is one input and no column has its name, all columns that belong to nobody are its
-//! elements in the order in which they stand.
+//! A column belongs to the tensor with its name, or with `.` and a position to one of several elements: `x.0`, `x.1`,
+//! counted in row-major order. If there is one input and no column has its name, all columns that belong to no other
+//! tensor are its elements, in their order.
 
 use std::collections::BTreeMap;
 
@@ -13,13 +13,13 @@ use sextant_types::{
 
 use crate::json::Elements;
 
-/// By the name of a tensor, where its elements stand in a row.
+/// The positions of a tensor's elements in a row, by the tensor's name.
 pub type Columns = BTreeMap<String, Vec<usize>>;
 
-/// Divides the columns of a table among the inputs and the tensors that it may have besides.
+/// Divides the columns of a table among the inputs and the optional further tensors.
 ///
 /// # Errors
-/// A column belongs to nobody, or a tensor lacks one of its elements.
+/// If a column belongs to no tensor, or a tensor lacks one of its elements.
 pub fn assign<'a>(
     head: impl Iterator<Item = &'a str>,
     inputs: &[&str],
@@ -63,7 +63,7 @@ pub fn assign<'a>(
         .collect()
 }
 
-/// The columns of a tensor by the position of their elements.
+/// The columns of a tensor in the order of their elements.
 fn ordered(name: &str, mut columns: Vec<(usize, usize)>) -> Result<Vec<usize>, String> {
     columns.sort_unstable();
     match columns.iter().enumerate().all(|(at, (of, _))| at == *of) {
@@ -74,7 +74,7 @@ fn ordered(name: &str, mut columns: Vec<(usize, usize)>) -> Result<Vec<usize>, S
     }
 }
 
-/// The shape of a record of so many elements, of which one dimension may be of any size; `None` where they do not fit.
+/// The shape of a record with `elements` elements, of which one dimension may have any size; `None` if they do not fit.
 pub fn shape_of(row: &[Option<u64>], elements: usize) -> Option<Vec<usize>> {
     let known = row.iter().flatten();
     let known = known.map(|size| usize::try_from(*size).ok());
@@ -92,11 +92,11 @@ pub fn shape_of(row: &[Option<u64>], elements: usize) -> Option<Vec<usize>> {
     fits.then(|| row.iter().map(size).collect())
 }
 
-/// Appends a cell to the elements of a tensor of this name. An empty one is a missing value where floats are needed, as
+/// Appends a cell to the elements of the tensor `name`. An empty cell is a missing value if floats are needed, as
 /// pandas writes it.
 ///
 /// # Errors
-/// The cell is no element of the type.
+/// If the cell is not an element of the type.
 pub fn push(
     name: &str,
     cell: &str,
@@ -122,7 +122,7 @@ fn number(cell: &str, data_type: DataType) -> Option<Number> {
         ("false" | "False" | "FALSE", DataType::Bool) => Some(Number::Integer(0)),
         (cell, to) if convert::is_float(to) => {
             let number = cell.parse::<f64>().ok()?;
-            // Digits that come to an infinity are too large for any type: nobody has written one.
+            // Digits that become an infinity are too large for any type: the file does not contain an infinity.
             let has_digits = || cell.contains(|it: char| it.is_ascii_digit());
             let is_meant = !(number.is_infinite() && has_digits());
             is_meant.then_some(Number::Float(number))

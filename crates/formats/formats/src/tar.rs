@@ -1,9 +1,9 @@
-//! Members of a tar archive, header by header: a member's bytes lie behind its header and need not be read.
+//! Members of a tar archive, header by header: a member's bytes follow its header and need not be read.
 //!
-//! The forms of POSIX (`ustar`, `pax`) and of GNU tar are known. Nothing but files is taken: a link could
-//! lead anywhere.
+//! The forms of POSIX (`ustar`, `pax`) and of GNU tar are supported. Only files are accepted: a link could lead
+//! anywhere.
 
-/// Bytes of a header, and what members are filled up to.
+/// Bytes of a header, and the unit to which members are padded.
 pub const BLOCK_BYTES: u64 = 512;
 
 /// Longest name in a header of its own that is read.
@@ -12,44 +12,44 @@ pub const MOST_NAME_BYTES: u64 = 1 << 16;
 /// Why an archive cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
-    /// A header is none.
+    /// A header is damaged.
     #[error("it is cut short or damaged")]
     Damaged,
-    /// A member is a link, a device or something else that is no file.
+    /// A member is a link, a device or something else that is not a file.
     #[error("`{0}` is a link or no file: pack the files themselves, with `tar --dereference`")]
     NotAFile(String),
 }
 
-/// What a header says.
+/// The content of a header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Header {
     /// The archive ends here.
     End,
     /// A file of so many bytes.
     File {
-        /// Its name, with the folders that it lies in.
+        /// Its name, with its folders.
         name: String,
         /// Its size.
         bytes: u64,
     },
-    /// Nothing to take: a folder, or what is said of all members.
+    /// A folder, or attributes of all members: nothing is taken.
     Other {
         /// Bytes behind the header.
         bytes: u64,
     },
-    /// Behind it stands the name of the next member, in GNU's form.
+    /// The name of the next member follows it, in GNU's form.
     LongName {
         /// Bytes of the name.
         bytes: u64,
     },
-    /// Behind it stands what is said of the next member, in POSIX' form.
+    /// Attributes of the next member follow it, in POSIX' form.
     Extended {
-        /// Bytes of that.
+        /// Bytes of the attributes.
         bytes: u64,
     },
 }
 
-/// Whether an archive of which this is the beginning is one, by its first header.
+/// Whether the beginning of a file is that of an archive, by its first header.
 pub fn is_archive(beginning: &[u8]) -> bool {
     beginning.get(257..262) == Some(b"ustar")
 }
@@ -57,7 +57,7 @@ pub fn is_archive(beginning: &[u8]) -> bool {
 /// Reads a header.
 ///
 /// # Errors
-/// When it is damaged, or of something that is no file.
+/// If it is damaged, or belongs to something that is not a file.
 pub fn header(block: &[u8]) -> Result<Header, Problem> {
     let block: &[u8; BLOCK_BYTES as usize] = block.try_into().map_err(|_| Problem::Damaged)?;
     if block.iter().all(|byte| *byte == 0) {
@@ -77,7 +77,7 @@ pub fn header(block: &[u8]) -> Result<Header, Problem> {
     }
     let bytes = number(&block[124..136]).ok_or(Problem::Damaged)?;
     let (name, prefix) = (text(&block[..100]), text(&block[345..500]));
-    // Only POSIX' own form has a prefix there.
+    // Only POSIX' own form has a prefix at this place.
     let name = match prefix.is_empty() || &block[257..263] != b"ustar\0" {
         true => name,
         false => format!("{prefix}/{name}"),
@@ -93,12 +93,12 @@ pub fn header(block: &[u8]) -> Result<Header, Problem> {
     }
 }
 
-/// The name in what stands behind a header of [`Header::LongName`].
+/// The name in the bytes after a header [`Header::LongName`].
 pub fn long_name(bytes: &[u8]) -> String {
     text(bytes)
 }
 
-/// The name in what stands behind a header of [`Header::Extended`], and the size, where it says so.
+/// The name in the bytes after a header [`Header::Extended`], and the size, if they contain it.
 pub fn extended(bytes: &[u8]) -> (Option<String>, Option<u64>) {
     let (mut name, mut size, mut rest) = (None, None, bytes);
     while let Some(space) = rest.iter().position(|byte| *byte == b' ') {
@@ -118,7 +118,7 @@ pub fn extended(bytes: &[u8]) -> (Option<String>, Option<u64>) {
     (name, size)
 }
 
-/// Bytes that a member takes behind its header.
+/// Bytes of a member after its header, with padding.
 pub fn filled(bytes: u64) -> Option<u64> {
     bytes.checked_next_multiple_of(BLOCK_BYTES)
 }
@@ -128,7 +128,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(&bytes[..end.unwrap_or(bytes.len())]).into_owned()
 }
 
-/// Digits of base 8, or a large number as it is.
+/// Octal digits, or a large number in binary.
 fn number(field: &[u8]) -> Option<u64> {
     match field {
         [0x80, rest @ ..] => {

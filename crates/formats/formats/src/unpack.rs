@@ -1,4 +1,4 @@
-//! Packed files: what kind a file is, where its members may lie, and unpacking piece by piece.
+//! Packed files: the kind of a file, where its members may go, and unpacking piece by piece.
 
 use std::io::Write;
 
@@ -7,25 +7,25 @@ use flate2::write::{DeflateDecoder, MultiGzDecoder};
 
 use crate::{tar, zip};
 
-/// So many bytes of a file tell its kind.
+/// Bytes of a file that show its kind.
 pub const BEGINNING_BYTES: u64 = tar::BLOCK_BYTES;
 
 /// Packed bytes that are unpacked at once: at most a thousand times as many come out.
 pub const PIECE_BYTES: u64 = 1 << 14;
 
-/// How files are packed.
+/// The kind of a packed file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A zip archive.
     Zip,
     /// A tar archive.
     Tar,
-    /// One that is compressed with gzip.
+    /// A tar archive that is compressed with gzip.
     TarGz,
 }
 
 impl Kind {
-    /// By the beginning of a file; `None` where it is something else.
+    /// The kind, by the beginning of a file; `None` for anything else.
     pub fn of(beginning: &[u8]) -> Option<Self> {
         match beginning {
             _ if zip::is_archive(beginning) => Some(Self::Zip),
@@ -36,8 +36,8 @@ impl Kind {
     }
 }
 
-/// The path of a member below the folder that it is unpacked into, with `/` between its parts; `None` where it
-/// leads elsewhere, or nowhere.
+/// The path of a member below the folder into which it is unpacked, with `/` between its parts; `None` if it leads out
+/// of the folder, or is empty.
 pub fn inner_path(name: &str) -> Option<String> {
     if name.contains(['\\', ':', '\0']) || name.starts_with('/') {
         return None;
@@ -50,11 +50,11 @@ pub fn inner_path(name: &str) -> Option<String> {
     (!parts.is_empty() && !leads_out).then(|| parts.join("/"))
 }
 
-/// Unpacks what comes, piece by piece.
+/// Unpacks bytes piece by piece.
 #[derive(Debug)]
 pub struct Unpacker {
     way: Way,
-    /// Of what has come out so far, and what it is to be in the end.
+    /// The checksum of the unpacked bytes so far, and the expected one.
     checksum: Option<(Hasher, u32)>,
 }
 
@@ -66,7 +66,7 @@ enum Way {
 }
 
 impl Unpacker {
-    /// For what is not packed.
+    /// For bytes that are not packed.
     pub fn stored() -> Self {
         Self {
             way: Way::Stored(Vec::new()),
@@ -85,7 +85,7 @@ impl Unpacker {
     /// For a member of a zip archive.
     ///
     /// # Errors
-    /// When it is packed in another way.
+    /// If it is packed with another method.
     pub fn of_member(entry: &zip::Entry) -> Result<Self, zip::Problem> {
         let way = match entry.method {
             _ if entry.encrypted => return Err(zip::Problem::Encrypted),
@@ -99,10 +99,10 @@ impl Unpacker {
         })
     }
 
-    /// Takes a piece of at most [`PIECE_BYTES`] and gives what has come out.
+    /// Takes a piece of at most [`PIECE_BYTES`] and returns the unpacked bytes.
     ///
     /// # Errors
-    /// When it is damaged.
+    /// If it is damaged.
     pub fn push(&mut self, piece: &[u8]) -> std::io::Result<Vec<u8>> {
         let out = match &mut self.way {
             Way::Stored(out) => {
@@ -127,10 +127,10 @@ impl Unpacker {
         Ok(out)
     }
 
-    /// What is left when nothing more comes.
+    /// The remaining bytes after the last piece.
     ///
     /// # Errors
-    /// When something is missing, or it is not what was packed.
+    /// If something is missing, or the checksum differs.
     pub fn finish(self) -> std::io::Result<Vec<u8>> {
         let out = match self.way {
             Way::Stored(out) => out,
@@ -152,7 +152,7 @@ mod tests {
     use super::*;
     use crate::tar::{Header, Problem, extended, header};
 
-    /// A header as POSIX has it.
+    /// A header in the form of POSIX.
     fn block(name: &str, kind: u8, bytes: u64) -> Vec<u8> {
         let mut block = vec![0; 512];
         block[..name.len()].copy_from_slice(name.as_bytes());

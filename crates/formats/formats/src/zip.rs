@@ -1,8 +1,7 @@
-//! ZIP archives of arrays (`.npz`): their directory, whose members may be read by ranges, and archives
-//! that lie in memory.
+//! ZIP archives of arrays (`.npz`): their directory, whose members may be read by ranges, and archives in memory.
 //!
-//! Members are stored as they are or deflated, as NumPy writes them; the large form of the format
-//! (more than 4 GiB) is known, archives over several files and encrypted members are not.
+//! Members are stored without compression or deflated, as NumPy writes them. The large form of the format (more than 4
+//! GiB) is supported; archives over several files and encrypted members are not.
 
 use std::io::Read;
 
@@ -29,11 +28,11 @@ const CENTRAL: u32 = 0x0201_4b50;
 const END: u32 = 0x0605_4b50;
 const END_64: u32 = 0x0606_4b50;
 const LOCATOR_64: u32 = 0x0706_4b50;
-/// A size or place that does not fit into four bytes: it stands in an extra field.
+/// Marks a size or offset that does not fit into four bytes: it is in an extra field.
 const ELSEWHERE: u32 = u32::MAX;
-/// So many times as long is what comes out of deflated bytes, at most.
+/// Greatest ratio of inflated bytes to deflated ones.
 const MOST_RATIO: u64 = 1032;
-/// Bytes that are taken at least where a member is longer than it says.
+/// Least bytes that are allocated if a member is longer than it says.
 const LEAST_ROOM: u64 = 1 << 16;
 /// The tag of the extra field for large members.
 const EXTRA_64: u16 = 1;
@@ -41,7 +40,7 @@ const EXTRA_64: u16 = 1;
 /// Why an archive or a member cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
-    /// The archive is no archive, is cut short, or has very many members.
+    /// The file is not an archive, is cut short, or has very many members.
     #[error("its directory is missing, damaged or over 16 MiB")]
     Directory,
     /// A member is not where the directory says.
@@ -55,10 +54,10 @@ pub enum Problem {
         "it is compressed by method {0}: save it with `numpy.savez` or `numpy.savez_compressed`"
     )]
     Method(u16),
-    /// A member is not what was packed.
+    /// A member is damaged.
     #[error("it is damaged: {0}")]
     Damaged(String),
-    /// A member is larger than the caller takes.
+    /// A member is larger than the caller accepts.
     #[error("it is larger than {0} bytes")]
     TooLarge(u64),
 }
@@ -66,24 +65,24 @@ pub enum Problem {
 /// How a member is packed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {
-    /// As it is.
+    /// Without compression.
     Stored,
     /// Deflated.
     Deflated,
-    /// Another way, which is not read here.
+    /// Another method, which is not supported here.
     Other(u16),
 }
 
-/// A member, as the directory tells.
+/// A member, from the directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// Its name; what is not UTF-8 is replaced.
+    /// Its name; bytes that are not UTF-8 are replaced.
     pub name: String,
-    /// How it is packed.
+    /// Its method.
     pub method: Method,
-    /// Whether it takes a key to read it.
+    /// Whether it is encrypted.
     pub encrypted: bool,
-    /// Bytes once unpacked; not to be believed.
+    /// Bytes after unpacking; not to be trusted.
     pub bytes: u64,
     /// Bytes in the archive.
     pub packed_bytes: u64,
@@ -106,7 +105,7 @@ pub fn is_archive(bytes: &[u8]) -> bool {
 }
 
 impl Entry {
-    /// Bytes of the member's header, from its first [`LOCAL_BYTES`]: behind them lies what was packed.
+    /// Bytes of the member's header, from its first [`LOCAL_BYTES`]: the packed bytes follow it.
     pub fn header_bytes(header: &[u8]) -> Option<u64> {
         (number::<4>(header, 0)? == u64::from(LOCAL)).then_some(())?;
         Some(LOCAL_BYTES + number::<2>(header, 26)? + number::<2>(header, 28)?)
@@ -117,7 +116,7 @@ impl Archive {
     /// Reads the directory.
     ///
     /// # Errors
-    /// When there is none.
+    /// If there is none.
     pub fn open(file: Bytes) -> Result<Self, Problem> {
         let tail_at = (file.len() as u64).saturating_sub(TAIL_BYTES) as usize;
         let end = End::find(&file[tail_at..]).ok_or(Problem::Directory)?;
@@ -139,11 +138,11 @@ impl Archive {
         &self.entries
     }
 
-    /// Unpacks a member of at most `limit` bytes. Memory is taken for what comes out, and never for more than the limit,
-    /// whatever the directory says about the size.
+    /// Unpacks a member of at most `limit` bytes. Memory is allocated for the unpacked bytes, and never for more than
+    /// the limit, whatever size the directory says.
     ///
     /// # Errors
-    /// When it cannot be read, is damaged, or is larger or said to be.
+    /// If it cannot be read, is damaged, or is larger than the limit or says so.
     pub fn read(&self, entry: &Entry, limit: u64) -> Result<Bytes, Problem> {
         let packed = self.packed(entry)?;
         let unpacked = match entry.method {
@@ -159,10 +158,10 @@ impl Archive {
         Ok(unpacked)
     }
 
-    /// The first bytes of a member, at most so many. Whether the rest is damaged is not found out.
+    /// The first bytes of a member, at most `most`. The rest is not checked for damage.
     ///
     /// # Errors
-    /// When it cannot be read, or is damaged there.
+    /// If it cannot be read, or is damaged there.
     pub fn beginning(&self, entry: &Entry, most: u64) -> Result<Bytes, Problem> {
         let packed = self.packed(entry)?;
         match entry.method {
@@ -180,7 +179,7 @@ impl Archive {
         }
     }
 
-    /// What lies in the archive of a member.
+    /// The packed bytes of a member.
     fn packed(&self, entry: &Entry) -> Result<&[u8], Problem> {
         if entry.encrypted {
             return Err(Problem::Encrypted);
@@ -193,12 +192,12 @@ impl Archive {
     }
 }
 
-/// Stops one byte past the limit. The size that is declared is where it begins to take memory, as far as so many packed
-/// bytes can become as many; what is longer than that is given twice as much each time, up to the limit.
+/// Stops one byte after the limit. Memory is first allocated for the declared size, or for what the packed bytes can
+/// become if that is less; for a longer member it is doubled each time, up to the limit.
 fn inflate(packed: &[u8], declared: u64, limit: u64) -> Result<Bytes, Problem> {
     let possible = (packed.len() as u64).saturating_mul(MOST_RATIO);
     let (mut bytes, mut unpacked) = (Vec::new(), DeflateDecoder::new(packed));
-    // One more tells that it has come to its end.
+    // One more byte shows whether the member has ended.
     let mut room = declared.min(possible).min(limit) + 1;
     loop {
         bytes.reserve_exact(usize::try_from(room).unwrap_or(usize::MAX));

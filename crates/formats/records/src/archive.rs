@@ -1,5 +1,5 @@
-//! Archives of arrays (`.npz`) in the artefact store: members that are stored as they are, so that they
-//! can be read by ranges.
+//! Archives of arrays (`.npz`) in the artefact store. Their members are stored without compression, so that they can be
+//! read by ranges.
 
 use sextant_formats::zip::{
     self, End, Entry, LARGE_END_BYTES, LOCAL_BYTES, MAX_DIRECTORY_BYTES, Method, TAIL_BYTES,
@@ -8,7 +8,7 @@ use sextant_objects::ObjectPath;
 
 use crate::{Error, Files};
 
-/// Where a member's bytes lie in the archive.
+/// Where a member's bytes are in the archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Member {
     pub(crate) name: String,

@@ -7,21 +7,21 @@ use sextant_types::{NamedTensor, Signature, TensorSpec};
 
 use crate::{Error, Files, json::NO_INPUTS, lines::Lines};
 
-/// Which columns are which input's elements.
+/// Which columns are the elements of which input.
 pub(crate) struct Rows {
     inputs: Vec<Input>,
-    /// Cells of a row.
+    /// Number of cells of a row.
     cells: usize,
 }
 
 struct Input {
     spec: TensorSpec,
     columns: Vec<usize>,
-    /// Of one record, with a batch of one where the model has batches.
+    /// The shape of one record, with a batch of one if the model has batches.
     shape: Vec<usize>,
 }
 
-/// Opens a file of so many bytes: what its first row says, and the rows behind it.
+/// Opens a file of `size` bytes: reads its first row; the other rows follow.
 pub(crate) async fn open(
     files: &Files,
     path: &ObjectPath,
@@ -42,11 +42,11 @@ impl Rows {
     /// Reads the row that names the columns.
     ///
     /// # Errors
-    /// The columns are not those of the model's inputs.
+    /// If the columns are not those of the model's inputs.
     pub(crate) fn new(head: &[u8], signature: &Signature) -> Result<Self, String> {
         let head = cells(head)?;
         let names: Vec<&str> = signature.inputs.iter().map(|it| it.name.as_str()).collect();
-        // What would be answered rightly is passed over.
+        // Columns with right answers are ignored.
         let besides = NO_INPUTS.iter().copied().filter(|it| !names.contains(it));
         let besides: Vec<&str> = besides.collect();
         let mut columns = table::assign(head.iter(), &names, &besides)?;
@@ -102,7 +102,7 @@ impl Rows {
     }
 }
 
-/// The cells of one row, which is all that there may be.
+/// The cells of `row`, which must be exactly one row.
 fn cells(row: &[u8]) -> Result<StringRecord, String> {
     let mut reader = ReaderBuilder::new()
         .has_headers(false)

@@ -1,4 +1,4 @@
-//! What can be wrong with a file of records.
+//! The errors of a file of records.
 
 use sextant_objects::ObjectPath;
 use sextant_types::Code;

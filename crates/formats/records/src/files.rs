@@ -1,11 +1,11 @@
-//! The artefact store, asked again while it does not answer.
+//! The artefact store, with repeated attempts while it does not answer.
 
 use std::{future::Future, ops::Range, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use sextant_objects::{Error, ListRequest, ObjectInfo, ObjectPath, ObjectStore};
 
-/// How often a call is made before its error is believed: about half a minute with the pauses.
+/// Number of attempts before an error is returned: about half a minute with the pauses.
 const ATTEMPTS: u32 = 20;
 
 /// The first pause between two attempts; it doubles.
@@ -14,20 +14,20 @@ pub(crate) const FIRST_PAUSE: Duration = Duration::from_millis(20);
 /// The longest pause between two attempts.
 pub(crate) const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-/// A store whose passing failures are waited for: work of hours does not end with one of them.
-/// Only calls that may be repeated are here.
+/// A store whose passing failures are waited for, so that work of hours does not end with one of them. It has only
+/// calls that may be repeated.
 #[derive(Clone)]
 pub struct Files {
     store: Arc<dyn ObjectStore>,
 }
 
 impl Files {
-    /// Over a store.
+    /// Wraps a store.
     pub fn new(store: Arc<dyn ObjectStore>) -> Self {
         Self { store }
     }
 
-    /// The store itself, for what cannot be repeated.
+    /// The store itself, for calls that cannot be repeated.
     pub fn store(&self) -> &Arc<dyn ObjectStore> {
         &self.store
     }
@@ -57,7 +57,7 @@ impl Files {
         patiently(|| self.store.delete(path)).await
     }
 
-    /// Files under a prefix in the order of their paths, up to `most` and one more.
+    /// Files under a prefix in the order of their paths, up to `most` plus one.
     pub async fn list(&self, prefix: &str, most: usize) -> Result<Vec<ObjectInfo>, Error> {
         let mut request = ListRequest::prefix(prefix);
         let mut found = Vec::new();
@@ -72,9 +72,9 @@ impl Files {
     }
 }
 
-/// Whether the store may answer otherwise later. A store over a network says that it is away once
-/// its own attempts, some seconds, are over; a restart of it takes longer. One that is full has room again
-/// when somebody makes some.
+/// Whether the store may answer differently later. A store over a network reports that it is unreachable after its own
+/// attempts, which take some seconds; a restart of it takes longer. A full store has room again when somebody removes
+/// something.
 pub(crate) fn may_pass(error: &Error) -> bool {
     matches!(
         error,

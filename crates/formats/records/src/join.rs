@@ -1,4 +1,4 @@
-//! Parts as one file.
+//! Joins parts into one file.
 
 use std::{future::Future, io, ops::Range};
 
@@ -21,14 +21,14 @@ mod pieces;
 
 use pieces::zero_pieces;
 
-/// Pieces that wait for the store.
+/// Pieces that may wait for the store.
 const PIECES_AHEAD: usize = 4;
 
-/// How often a file is written again when the store fails: over half a minute with a store that
-/// tries for some seconds itself.
+/// How often a file is written again if the store fails: for more than half a minute with a store
+/// that tries for some seconds itself.
 const ATTEMPTS: u32 = 10;
 
-/// Where the part of a chunk lies.
+/// The path of a chunk's part.
 type Place<'a> = Box<dyn Fn(u64) -> Result<ObjectPath, InvalidPath> + Send + Sync + 'a>;
 
 /// The parts of one output.
@@ -44,17 +44,17 @@ pub struct Join<'a> {
     crcs: Vec<u32>,
 }
 
-/// What became of writing a file.
+/// The outcome of writing a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum WriteOutcome {
     Whole,
-    /// The store took no more, or it was not confirmed.
+    /// The store accepted no more bytes, or the write was not confirmed.
     Broken,
 }
 
 impl<'a> Join<'a> {
-    /// Looks at the parts of `chunks`, which lie where `place` says. An output without any answer
-    /// takes its arrays from the signature.
+    /// Reads the headers of the parts of `chunks`, whose paths `place` returns. An output without
+    /// any answer takes its arrays from the signature.
     pub async fn new(
         files: &Files,
         format: RecordFormat,
@@ -78,14 +78,14 @@ impl<'a> Join<'a> {
         Ok(join)
     }
 
-    /// Whether some records were not answered and the output cannot say which: they go into
+    /// Whether some records were not answered and the output cannot say which: they then go into
     /// another file.
     pub fn has_errors(&self) -> bool {
         self.refused > 0
     }
 
-    /// Writes the output and returns its size in bytes; `None` where `confirm`, asked before the
-    /// file appears, said no.
+    /// Writes the output and returns its size in bytes; `None` if `confirm`, which is asked before
+    /// the file appears, said no.
     pub async fn write<F>(
         &self,
         path: &ObjectPath,
@@ -143,7 +143,7 @@ impl<'a> Join<'a> {
         }
     }
 
-    /// Sends the file's bytes; `None` where they were not confirmed.
+    /// Sends the file's bytes; `None` if the write was not confirmed.
     async fn send(
         &self,
         sender: mpsc::Sender<io::Result<Bytes>>,
@@ -200,7 +200,7 @@ impl<'a> Join<'a> {
         Ok((path, header))
     }
 
-    /// The checksum of a member's bytes, from those of its pieces.
+    /// The checksum of a member's bytes, computed from those of its pieces.
     async fn checksum(&self, column: usize) -> Result<u32, Error> {
         let mut whole = Hasher::new();
         whole.update(&self.array_header(column)?);
@@ -242,7 +242,7 @@ impl<'a> Join<'a> {
     }
 }
 
-/// Refuses an output that the model's answers cannot be written as, as far as its signature tells.
+/// Refuses a format that cannot hold the model's answers, as far as the signature shows that.
 pub fn check_output(format: RecordFormat, signature: &Signature) -> Result<(), Error> {
     if !format.is_written() {
         let reason = "it is how records are read: write `jsonl`";

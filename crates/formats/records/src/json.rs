@@ -1,20 +1,20 @@
-//! Records and answers as JSON: one record per line in, one answer per line out.
+//! Records and answers as JSON: one record per line as input, one answer per line as output.
 //!
-//! A record is `{"inputs": {"name": [..]}}`, or the object of inputs itself; arrays are nested or
-//! flat and leave the batch dimension out. A `label` beside `inputs`, as validation sets have it, is passed over. An answer is `{"index", "outputs": {"name": [..]}}` or
-//! `{"index", "error": {"code", "message"}}`.
+//! A record is `{"inputs": {"name": [..]}}`, or the object of inputs itself; arrays are nested or flat and leave the
+//! batch dimension out. A `label` beside `inputs`, as in validation sets, is ignored. An answer is `{"index",
+//! "outputs": {"name": [..]}}` or `{"index", "error": {"code", "message"}}`.
 
 use serde_json::{Map, Value, json};
 use sextant_formats::json::{Elements, values};
 use sextant_types::{Code, NamedTensor, Signature, TensorSpec};
 
-/// What stands beside the inputs: what would be answered rightly.
+/// Members beside the inputs: the right answers.
 pub(crate) const NO_INPUTS: [&str; 2] = ["label", "labels"];
 
 /// Reads one line into inputs with one row.
 ///
 /// # Errors
-/// What the line has that is no record of this signature.
+/// Why the line is not a record of this signature.
 pub fn parse(line: &[u8], signature: &Signature) -> Result<Vec<NamedTensor>, String> {
     let value: Value = serde_json::from_slice(line).map_err(|error| error.to_string())?;
     let Value::Object(mut record) = value else {
@@ -49,8 +49,8 @@ fn input(name: &str, value: &Value, signature: &Signature) -> Result<NamedTensor
     ))
 }
 
-/// The full shape of one row: the nested one, or the model's where either is flat, or they differ in dimensions of 1 alone.
-/// A list of other dimensions with as many elements has them in another order.
+/// The full shape of one row: the nested shape, or the model's if either is flat, or if they differ only in dimensions
+/// of 1. A list with other dimensions and as many elements would have them in another order.
 fn row_shape(
     spec: &TensorSpec,
     nested: Vec<usize>,

@@ -1,13 +1,13 @@
-//! Files of records in the artefact store: what offline jobs read and write.
+//! Files of records in the artefact store: the input and output of offline jobs.
 //!
-//! Entry points: [`Outline::scan`] (what a file holds), [`Reader`] (its records, piece by piece, parsed elsewhere if need be),
-//! [`Tally::encode`] (one chunk of answers as a part) and [`Join`] (the parts as one file).
+//! Entry points: [`Outline::scan`] (the content of a file), [`Reader`] (its records, piece by piece, which may be
+//! parsed elsewhere), [`Tally::encode`] (one chunk of answers as a part) and [`Join`] (the parts as one file).
 //!
-//! A file is read by ranges and written as a stream, so that memory is bounded by a chunk of
-//! records, however large the file.
+//! A file is read by ranges and written as a stream, so that memory is limited to a chunk of records, however large the
+//! file is.
 //!
-//! **Invariant:** what is written depends on the records and their answers alone: the same parts
-//! join into the same bytes. Nothing here knows jobs, leases or who answers.
+//! **Invariant:** the output depends on the records and their answers alone: the same parts join into the same bytes.
+//! Nothing here knows jobs, leases or who answers.
 
 mod archive;
 mod csv;

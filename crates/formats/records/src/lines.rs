@@ -11,11 +11,11 @@ const PIECE_BYTES: u64 = 1 << 20;
 /// Longest accepted line, bytes: it is held in memory whole.
 const MAX_LINE_BYTES: usize = 256 << 20;
 
-/// What spreadsheets begin a file with, which is none of its text.
+/// The byte order mark at the beginning of files from spreadsheets; it is not text.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// The lines of a file that hold something: of JSON without the white space around them, of CSV as they are, since there it
-/// is text.
+/// The lines of a file that are not empty: of JSON without the white space around them; of CSV unchanged, because white
+/// space is text there.
 pub(crate) struct Lines {
     files: Files,
     path: ObjectPath,
@@ -25,18 +25,18 @@ pub(crate) struct Lines {
     /// Where `buffer` begins.
     at: u64,
     buffer: BytesMut,
-    /// Bytes of `buffer` that hold no line end.
+    /// Bytes of `buffer` that are known to hold no line end.
     searched: usize,
-    /// Whether ends of lines within quotation marks are none.
+    /// Whether line ends within quotation marks do not count.
     quoted: bool,
-    /// Whether a quotation mark is open behind what was searched.
+    /// Whether a quotation mark is open at the end of the searched bytes.
     open: bool,
-    /// Where the quotation mark stands in `buffer` that closed the last cell in such marks.
+    /// The position in `buffer` of the quotation mark that closed the last quoted cell.
     closed: Option<usize>,
 }
 
 impl Lines {
-    /// From the start of a line.
+    /// Begins at the start of a line.
     pub(crate) fn new(files: Files, path: ObjectPath, size: u64, start: u64) -> Self {
         Self {
             files,
@@ -52,7 +52,7 @@ impl Lines {
         }
     }
 
-    /// The same of rows of CSV, in which a cell in quotation marks may go over several lines.
+    /// The same for rows of CSV, in which a quoted cell may span several lines.
     pub(crate) fn rows(files: Files, path: ObjectPath, size: u64, start: u64) -> Self {
         Self {
             quoted: true,
@@ -65,7 +65,7 @@ impl Lines {
         self.at
     }
 
-    /// The next line that holds something; `None` at the end of the file.
+    /// The next line that is not empty; `None` at the end of the file.
     pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, Error> {
         while let Some(line) = self.any_line().await? {
             let trimmed = line.trim_ascii();
@@ -102,7 +102,7 @@ impl Lines {
         }
     }
 
-    /// Looks for the end of a line in what has not been searched.
+    /// Searches a line end in the bytes that have not been searched.
     fn line_end(&mut self) -> Option<usize> {
         loop {
             let rest = &self.buffer[self.searched..];
@@ -125,8 +125,8 @@ impl Lines {
         }
     }
 
-    /// Whether a quotation mark begins a cell, or is the second of two, which stand for one. Anywhere else it is text, as
-    /// in `5" pipe`.
+    /// Whether a quotation mark begins a cell, or is the second of a pair, which stands for one mark. Anywhere else it
+    /// is text, as in `5" pipe`.
     fn is_opening(&self, at: usize) -> bool {
         let before = &self.buffer[..at];
         let follows_one = at > 0 && self.closed == Some(at - 1);

@@ -1,4 +1,4 @@
-//! What a file of records holds: settled once, so that a later reader finds its place.
+//! The content of a file of records: it is found once, so that a later reader finds its place.
 
 use serde::{Deserialize, Serialize};
 use sextant_objects::{ObjectInfo, ObjectPath};
@@ -12,10 +12,10 @@ const MARK_EVERY_BYTES: u64 = 16 << 20;
 /// Most bytes of arrays that are read as one chunk.
 const MAX_CHUNK_BYTES: u64 = 64 << 20;
 
-/// What a file holds, and which version of it.
+/// The content of a file, and the file's version.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outline {
-    /// How it is written.
+    /// Its format.
     pub format: RecordFormat,
     /// Its size, bytes.
     pub size_bytes: u64,
@@ -23,12 +23,12 @@ pub struct Outline {
     pub modified_ms: u64,
     /// Records in it.
     pub records: u64,
-    /// Bytes of one record, on average in Parquet; 0 where they differ.
+    /// Bytes of one record, on average in Parquet; 0 if they differ.
     pub record_bytes: u64,
     /// Places from which lines can be read without those before them, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub marks: Vec<Mark>,
-    /// Of files that are one record each: these, in order.
+    /// The files, in order, if each is one record.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<WholeFile>,
 }
@@ -43,8 +43,8 @@ pub struct Mark {
 }
 
 impl Outline {
-    /// Looks through a file. Arrays are checked against the model's inputs; lines are only
-    /// counted, for a line that cannot be read fails alone.
+    /// Reads through a file. Arrays are checked against the model's inputs. Lines are only counted,
+    /// because a line that cannot be read fails alone.
     pub async fn scan(
         files: &Files,
         path: &ObjectPath,
@@ -89,7 +89,7 @@ impl Outline {
             .iter()
             .fold(0, |sum, array| array.record_bytes.saturating_add(sum));
         if outline.record_bytes == 0 && outline.records > outline.size_bytes {
-            // Nothing else would bound their number.
+            // Their number would otherwise be unlimited.
             return Err(Error::input(path, "its records hold no elements"));
         }
         Ok(outline)
@@ -111,17 +111,17 @@ impl Outline {
         }
     }
 
-    /// Records that are answered together when `asked` were asked for: fewer where they are large,
-    /// at least one.
+    /// Number of records that are answered together if `asked` were requested: fewer if they are
+    /// large, but at least one.
     pub fn chunk(&self, asked: u32) -> u32 {
         let fitting = MAX_CHUNK_BYTES / self.record_bytes.max(1);
         asked.min(u32::try_from(fitting).unwrap_or(u32::MAX)).max(1)
     }
 
-    /// Refuses a file that is not the one that was looked through.
+    /// Refuses a file that has changed since it was read through.
     pub(crate) async fn check(&self, files: &Files, path: &ObjectPath) -> Result<(), Error> {
         if !self.files.is_empty() {
-            // Each is looked at when it is read.
+            // Each file is checked when it is read.
             return Ok(());
         }
         let info = stat(files, path).await?;

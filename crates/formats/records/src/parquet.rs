@@ -1,5 +1,5 @@
-//! Records as rows of Parquet, read as validation sets are: each row as one of CSV, or as a line of JSON where a
-//! column holds lists.
+//! Records as rows of Parquet, read as validation sets are: each row as a row of CSV, or as a line of JSON if a column
+//! holds lists.
 
 use std::{io, ops::Range, sync::Arc};
 
@@ -19,23 +19,24 @@ mod write;
 
 pub(crate) use write::Sheet;
 
-/// Most bytes that a group of rows may have before it was compressed: some of its columns are in memory at once.
+/// Most bytes of a group of rows before compression: some of its columns are in memory at once.
 const MAX_GROUP_BYTES: u64 = 1 << 30;
 
-/// A file that is open in front of a row.
+/// A file that is open before a row.
 pub(crate) struct Table {
-    /// Away while it is read. The lock is never waited for: it lets threads share what one may use at a time.
+    /// `None` while a thread reads it. The lock is never waited for: it lets threads share a value that only one may
+    /// use at a time.
     rows: Mutex<Option<Rows>>,
-    /// How lines become records; none where they are JSON.
+    /// How lines become records; `None` if they are JSON.
     columns: Option<Arc<csv::Rows>>,
-    /// Why the store did not give what the file's reader asked for.
+    /// The store's error when the file's reader asked for bytes.
     failure: Arc<Mutex<Option<sextant_objects::Error>>>,
     path: ObjectPath,
     size: Size,
 }
 
 impl Table {
-    /// Opens a file of so many bytes in front of record `first`.
+    /// Opens a file of `size` bytes before record `first`.
     pub(crate) async fn open(
         files: &Files,
         path: &ObjectPath,
@@ -68,18 +69,18 @@ impl Table {
         })
     }
 
-    /// Records in it, and bytes of one.
+    /// Number of records, and bytes of one.
     pub(crate) fn extent(&self) -> (u64, u64) {
         let Size { rows, bytes, .. } = self.size;
         (rows, bytes / rows.max(1))
     }
 
-    /// How lines become records; none where they are JSON.
+    /// How lines become records; `None` if they are JSON.
     pub(crate) fn columns(&self) -> Option<Arc<csv::Rows>> {
         self.columns.clone()
     }
 
-    /// The next records as lines: up to `count`, fewer where they are large, at least one, which must be there.
+    /// The next records as lines: up to `count`, fewer if they are large, but at least one, which must exist.
     pub(crate) async fn lines(&mut self, count: u32) -> Result<Vec<Line>, Error> {
         let rows = self.rows.get_mut().take();
         let mut rows = rows.ok_or_else(|| unreadable(&self.path))?;
@@ -103,7 +104,7 @@ impl Table {
     }
 }
 
-/// Up to so many lines, fewer where they are long or the file ends.
+/// Up to `count` lines, fewer if they are long or the file ends.
 fn next_lines(rows: &mut Rows, count: usize) -> Vec<Result<Vec<u8>, sextant_datasets::Error>> {
     let (mut lines, mut bytes) = (Vec::new(), 0);
     while lines.len() < count
@@ -116,7 +117,7 @@ fn next_lines(rows: &mut Rows, count: usize) -> Vec<Result<Vec<u8>, sextant_data
     lines
 }
 
-/// Reads ranges of a file for a reader that waits for them on a thread of its own.
+/// Reads ranges of a file for a reader that waits for them on its own thread.
 fn reading(
     files: &Files,
     path: &ObjectPath,
@@ -138,7 +139,7 @@ fn reading(
     }
 }
 
-/// What the reader failed of: the store where that did.
+/// The error of a reader: the store's, if the store failed.
 fn why(
     path: &ObjectPath,
     failure: &Mutex<Option<sextant_objects::Error>>,
@@ -150,7 +151,7 @@ fn why(
     }
 }
 
-/// The reader panicked over the file.
+/// The error of a file over which the reader panicked.
 fn unreadable(path: &ObjectPath) -> Error {
     Error::input(path, "it cannot be read as Parquet")
 }

@@ -1,10 +1,10 @@
-//! One chunk of answers as it is kept until the output is joined.
+//! One chunk of answers, stored until the output is joined.
 //!
-//! A part is eight bytes (a mark and the length of the header), a header in JSON, and blocks. For
-//! JSONL there is one block, the lines. For arrays there is one for each output, with a row for
-//! each record, and one of lines about the records that were not answered, whose rows are zero. For CSV there
-//! is one of rows in place of the arrays. For Parquet there is one behind the arrays with a byte for each record, which
-//! says whether it was answered.
+//! A part is eight bytes (a mark and the length of the header), a header in JSON, and blocks. For JSONL there is one
+//! block, the lines. For arrays there is one block for each output, with a row for each record, and one with lines
+//! about the records that were not answered, whose rows are zero. For CSV there is one block of rows instead of the
+//! arrays. For Parquet there is one more block after the arrays, with a byte for each record that says whether it was
+//! answered.
 
 use std::io::Write as _;
 
@@ -18,7 +18,7 @@ use crate::{Error, Files, json, rows, text};
 
 const MARK: &[u8; 4] = b"SXP1";
 
-/// Bytes that are fetched in the hope that the header is within.
+/// Bytes that are read at first, which mostly contain the header.
 const HEADER_GUESS_BYTES: u64 = 4096;
 
 /// The outputs of one record, or why there are none.
@@ -42,11 +42,11 @@ pub struct Chunk<'a> {
     pub answers: &'a [RecordAnswer],
     /// Whether the outputs have a batch dimension, of one row.
     pub batched: bool,
-    /// The files that the records are, by their paths; none where they are parts of files.
+    /// The paths of the files, if the records are files; empty if they are parts of files.
     pub names: &'a [String],
 }
 
-/// An output of the model as an array: what all records have in common.
+/// An output of the model as an array: the properties that all records share.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Column {
     /// Its name.
@@ -55,7 +55,7 @@ pub struct Column {
     pub data_type: DataType,
     /// Dimensions of one record.
     pub shape: Vec<usize>,
-    /// Code points of the longest text so far; 0 where they are no texts.
+    /// Code points of the longest text so far; 0 if they are not texts.
     #[serde(default)]
     pub width: usize,
 }
@@ -65,16 +65,16 @@ pub struct Column {
 pub struct Tally {
     /// Records that were not answered, in all chunks so far.
     pub failed: u64,
-    /// The arrays of the output, or what the columns of CSV hold; none before the first answer, nor for JSONL.
+    /// The arrays of the output, or the content of the columns of CSV; empty before the first answer, and for JSONL.
     pub columns: Vec<Column>,
 }
 
-/// What a part says of itself.
+/// The header of a part.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PartHeader {
-    /// Records in it.
+    /// Number of records.
     pub records: u64,
-    /// Records in it that were not answered.
+    /// Number of records that were not answered.
     pub refused: u64,
     /// What is known after it.
     pub tally: Tally,
@@ -121,7 +121,7 @@ impl Column {
         }
     }
 
-    /// The output of this place among those of one record, if it is what this column holds.
+    /// The output at this position of one record, if this column can hold it.
     pub(crate) fn of<'a>(
         &self,
         outputs: &'a [NamedTensor],
@@ -140,7 +140,7 @@ impl Tally {
         self.columns.clear();
     }
 
-    /// One chunk as a part; the tally is then that after it.
+    /// One chunk as a part; the tally is updated.
     pub fn encode(&mut self, format: RecordFormat, chunk: Chunk<'_>) -> Result<Bytes, Error> {
         let refused = chunk
             .answers
@@ -273,7 +273,7 @@ fn append(block: &mut Vec<u8>, tensor: &Tensor) {
     }
 }
 
-/// What stands for a record that was not answered.
+/// Appends the placeholder of a record that was not answered.
 fn append_nothing(block: &mut Vec<u8>, column: &Column) {
     match column.is_text() {
         true => (0..column.elements()).for_each(|_| text::append(block, b"")),
@@ -338,7 +338,7 @@ impl PartHeader {
         Ok(Bytes::from(part))
     }
 
-    /// Where a block lies in the part, bytes.
+    /// Where a block is in the part, bytes.
     pub(crate) fn place(&self, block: usize) -> Option<(u64, Block)> {
         let before: u64 = self
             .blocks

@@ -16,14 +16,13 @@ use crate::{
     whole::WholeFiles,
 };
 
-/// Bytes of records of unknown size that are read at once, but for the last of them.
+/// Bytes of records of unknown size that are read at once; the last record may exceed it.
 pub(crate) const BYTES_AT_ONCE: usize = 64 << 20;
 
-/// The inputs of one record, with a batch of one where the model has batches; or why there are
-/// none.
+/// The inputs of one record, with a batch of one if the model has batches; or why there are none.
 pub type Record = Result<Vec<NamedTensor>, String>;
 
-/// Reads a file that was looked through.
+/// Reads a file that was read through before.
 pub struct Reader {
     files: Files,
     path: ObjectPath,
@@ -39,14 +38,14 @@ enum Source {
     Wholes(WholeFiles),
 }
 
-/// Records as they lie in their file.
+/// Records as they are in their file.
 pub struct Unparsed(Content);
 
 enum Content {
     /// Lines, or why there are none.
     Lines {
         lines: Vec<Line>,
-        /// How they become records; none where they are JSON.
+        /// How they become records; `None` if they are JSON.
         rows: Option<Arc<Rows>>,
         signature: Arc<Signature>,
     },
@@ -57,7 +56,7 @@ enum Content {
         count: usize,
         batched: bool,
     },
-    /// What needs no parsing.
+    /// Records that need no parsing.
     Records(Vec<Record>),
 }
 
@@ -65,7 +64,7 @@ enum Content {
 pub(crate) type Line = Result<Bytes, String>;
 
 impl Reader {
-    /// Opens a file at record `first`; refuses one that changed since it was looked through.
+    /// Opens a file at record `first`; refuses a file that has changed since it was read through.
     pub async fn open(
         files: &Files,
         path: &ObjectPath,
@@ -110,7 +109,7 @@ impl Reader {
         })
     }
 
-    /// The next `count` records, all of which must be there.
+    /// The next `count` records, all of which must exist.
     pub async fn read(&mut self, count: u32) -> Result<Vec<Record>, Error> {
         let mut records = Vec::new();
         while records.len() < count as usize {
@@ -120,8 +119,8 @@ impl Reader {
         Ok(records)
     }
 
-    /// The next records before they are parsed, which takes a core for a while: up to `count`, fewer where they are large, at
-    /// least one.
+    /// The next records before they are parsed, since parsing takes a core for a while: up to `count`, fewer if they
+    /// are large, but at least one.
     pub async fn fetch(&mut self, count: u32) -> Result<Unparsed, Error> {
         let signature = Arc::clone(&self.signature);
         let content = match &mut self.source {
@@ -198,7 +197,7 @@ async fn next_line(lines: &mut Lines, path: &ObjectPath) -> Result<Bytes, Error>
     })
 }
 
-/// Up to so many lines, fewer where they are long, at least one.
+/// Up to `count` lines, fewer if they are long, but at least one.
 async fn next_lines(lines: &mut Lines, path: &ObjectPath, count: u32) -> Result<Vec<Line>, Error> {
     let (mut found, mut bytes) = (Vec::new(), 0);
     while found.len() < count as usize && bytes < BYTES_AT_ONCE {
@@ -209,7 +208,7 @@ async fn next_lines(lines: &mut Lines, path: &ObjectPath, count: u32) -> Result<
     Ok(found)
 }
 
-/// The elements of so many records from one on, by array.
+/// The elements of `count` records from `first` on, by array.
 async fn elements(
     files: &Files,
     path: &ObjectPath,

@@ -1,5 +1,5 @@
-//! Answers as rows of CSV, named as inputs are: the output's name, with `.` and a position where it has several
-//! elements.
+//! Answers as rows of CSV. Columns are named as for inputs: the output's name, with `.` and a position if it has
+//! several elements.
 
 use ::csv::{Error as CsvError, Writer};
 use serde_json::Value;
@@ -21,7 +21,7 @@ pub(crate) fn head(columns: &[Column]) -> Result<Vec<u8>, Error> {
     write(|out| out.write_record(&names))
 }
 
-/// A row for each record; of empty cells for one that was not answered.
+/// A row for each record, with empty cells for one that was not answered.
 pub(crate) fn block(columns: &[Column], chunk: Chunk<'_>) -> Result<Vec<u8>, Error> {
     if columns.is_empty() {
         return Ok(Vec::new());
@@ -44,7 +44,7 @@ pub(crate) fn block(columns: &[Column], chunk: Chunk<'_>) -> Result<Vec<u8>, Err
     write(|out| rows.iter().try_for_each(|row| out.write_record(row)))
 }
 
-/// Rows of so many records that were not answered.
+/// Rows for `records` records that were not answered.
 pub(crate) fn nothing(columns: &[Column], records: u64) -> Result<Vec<u8>, Error> {
     let cells: Vec<&str> = columns
         .iter()
@@ -53,7 +53,7 @@ pub(crate) fn nothing(columns: &[Column], records: u64) -> Result<Vec<u8>, Error
     write(|out| (0..records).try_for_each(|_| out.write_record(&cells)))
 }
 
-/// An element as [`values`] has it: a missing value is an empty cell.
+/// An element as [`values`] returns it: a missing value is an empty cell.
 fn cell(value: Value) -> String {
     match value {
         Value::Null => String::new(),

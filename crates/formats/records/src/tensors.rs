@@ -1,4 +1,4 @@
-//! Arrays in files as records for a model.
+//! Reads arrays in files as records for a model.
 
 use bytes::Bytes;
 use sextant_formats::npy::{BEGINNING_BYTES, Header, Problem};
@@ -11,10 +11,10 @@ use crate::{Error, Files, archive};
 #[derive(Debug, Clone)]
 pub(crate) struct Array {
     pub(crate) input: String,
-    /// The type that the model takes.
+    /// The type of the model's input.
     taken: DataType,
     pub(crate) header: Header,
-    /// Records in it.
+    /// Number of records.
     pub(crate) records: u64,
     /// Where the elements begin in the file, bytes.
     pub(crate) start: u64,
@@ -22,7 +22,7 @@ pub(crate) struct Array {
     pub(crate) record_bytes: u64,
 }
 
-/// Finds the arrays of a file and checks that they are what the model takes.
+/// Finds the arrays of a file and checks that they fit the model.
 pub(crate) async fn arrays(
     files: &Files,
     path: &ObjectPath,
@@ -132,7 +132,8 @@ fn row_shape(header: &Header, batched: bool) -> Vec<usize> {
 }
 
 impl Array {
-    /// `count` records as the model takes them; one whose elements its type cannot hold has none.
+    /// `count` records in the form of the model; a record whose elements do not fit the model's
+    /// type is an error.
     pub(crate) fn decode(
         &self,
         bytes: &Bytes,

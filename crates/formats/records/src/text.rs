@@ -1,20 +1,20 @@
-//! Texts of unlike lengths: in parts one after the other, in arrays filled up to the longest.
+//! Texts of different lengths: in parts one after the other, in arrays padded to the longest.
 //!
-//! How wide an array of NumPy is for texts is known when all are there, but parts are written before. A part keeps
-//! each text as its length, four bytes, and its UTF-8; joining makes UTF-32 of one width of them.
+//! The width of a NumPy array of texts is known only when all texts are there, but parts are written before. A part
+//! stores each text as its length, four bytes, and its UTF-8; joining converts them to UTF-32 with one width.
 
 use bytes::Bytes;
 
 /// Bytes of a code point in an array.
 pub(crate) const POINT_BYTES: usize = 4;
 
-/// Bytes of an array that are made at once.
+/// Bytes of an array that are produced at once.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// Appends a text to a part; what is not UTF-8 in it is replaced, as in JSON.
+/// Appends a text to a part; bytes that are not UTF-8 are replaced, as in JSON.
 pub(crate) fn append(block: &mut Vec<u8>, text: &[u8]) {
     let text = String::from_utf8_lossy(text);
-    // Answers are smaller than 4 GiB: messages between processes are.
+    // Answers are smaller than 4 GiB, as messages between processes are.
     block.extend_from_slice(&(text.len() as u32).to_le_bytes());
     block.extend_from_slice(text.as_bytes());
 }
@@ -24,7 +24,7 @@ pub(crate) fn points(text: &[u8]) -> usize {
     String::from_utf8_lossy(text).chars().count()
 }
 
-/// The texts of a part's block; `None` is a block that nobody wrote.
+/// The texts of a part's block; `None` for a block that nobody wrote.
 #[cfg(feature = "parquet")]
 pub(crate) fn all(block: Bytes) -> impl Iterator<Item = Option<String>> {
     let mut rest = block;
@@ -39,7 +39,7 @@ pub(crate) fn all(block: Bytes) -> impl Iterator<Item = Option<String>> {
     })
 }
 
-/// The texts of a part's block as elements of an array, each of `width` code points, in pieces; `None` is a block that
+/// The texts of a part's block as elements of an array, each of `width` code points, in pieces; `None` for a block that
 /// nobody wrote.
 pub(crate) fn elements(block: Bytes, width: usize) -> impl Iterator<Item = Option<Bytes>> {
     let mut rest = block;

@@ -1,4 +1,4 @@
-//! Files that are one record each: pictures and texts, in order.
+//! Files that are one record each: images and texts, in order.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -10,7 +10,7 @@ use crate::{Error, Files, Outline, Record};
 /// Most bytes of a file that is a record.
 const MOST_BYTES: u64 = 256 << 20;
 
-/// Which version of which file.
+/// A file and its version.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WholeFile {
     /// Its path.
@@ -32,10 +32,10 @@ pub(crate) struct WholeFiles {
 // === impl Outline ===
 
 impl Outline {
-    /// Of files that are one record each, in their order.
+    /// The outline of files that are one record each, in their order.
     ///
     /// # Errors
-    /// When what is asked has another input than one of strings.
+    /// If the model has another input than one of strings.
     pub fn of_files(files: Vec<ObjectInfo>, signature: &Signature) -> Result<Self, Error> {
         if let (Some(first), None) = (files.first(), signature.only_text()) {
             let names = signature.inputs.iter().map(|it| format!("`{}`", it.name));
@@ -51,14 +51,14 @@ impl Outline {
             size_bytes: files.iter().map(|file| file.size_bytes).sum(),
             modified_ms: files.iter().map(|file| file.modified_ms).max().unwrap_or(0),
             records: files.len() as u64,
-            // So that no chunk is too large.
+            // The largest, so that no chunk is too large.
             record_bytes: files.iter().map(|file| file.size_bytes).max().unwrap_or(0),
             marks: Vec::new(),
             files: files.into_iter().map(WholeFile::from).collect(),
         })
     }
 
-    /// The paths of so many records from one on, where each is a file; else none.
+    /// The paths of `count` records from `first` on, if each is a file; else none.
     pub fn names(&self, first: u64, count: u32) -> Vec<String> {
         let from = usize::try_from(first).unwrap_or(usize::MAX);
         let files = self.files.iter().skip(from).take(count as usize);
@@ -98,7 +98,7 @@ impl WholeFiles {
 // === impl WholeFile ===
 
 impl WholeFile {
-    /// What is in it, or why that cannot be a record.
+    /// The content of the file, or why it cannot be a record.
     async fn read(&self, files: &Files) -> Result<Result<Bytes, String>, Error> {
         let changed = || Error::Changed {
             path: self.path.clone(),

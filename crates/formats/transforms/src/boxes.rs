@@ -1,4 +1,4 @@
-//! Boxes of a detector: those that no better one covers.
+//! Boxes of a detector: keeps those that no better one covers.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -131,7 +131,7 @@ impl ScoredBox {
                 [at(0) - across, at(1) - down, at(0) + across, at(1) + down]
             }
         };
-        // A score that is no number is none, and hides no other class.
+        // A score of NaN counts as none, and hides no other class.
         let likeliest = scores.iter().copied().enumerate();
         let likeliest = likeliest.filter(|(_, score)| !score.is_nan());
         let likeliest = likeliest.max_by(|(at, a), (other, b)| a.total_cmp(b).then(other.cmp(at)));
@@ -148,7 +148,7 @@ impl ScoredBox {
         (right - left).max(0.0) * (bottom - top).max(0.0)
     }
 
-    /// The area that both have over the area that either has. Areas of large boxes are no numbers of the corners' type.
+    /// Intersection over union. Areas of large boxes exceed the type of the corners.
     fn shared(&self, other: &Self) -> f32 {
         let [a, b] = [self, other].map(|it| it.corners.map(f64::from));
         let width = (a[2].min(b[2]) - a[0].max(b[0])).max(0.0);

@@ -36,7 +36,7 @@ pub(crate) struct TopK {
     longest: usize,
 }
 
-/// Bytes that a name takes beside its text while names are put together; a number that stands for one has fewer.
+/// Bytes of memory of a name in addition to its text while names are assembled; a number used as a name has fewer.
 const NAME_BYTES: usize = 64;
 
 // === impl TopK ===
@@ -114,7 +114,7 @@ impl TopK {
         let (mut labels, mut scores, mut indices) = (Vec::new(), Vec::new(), Vec::new());
         for row in values.chunks_exact(classes) {
             let mut order: Vec<usize> = (0..classes).collect();
-            // What is no number comes last; of equals the first class.
+            // NaN comes last; of equal scores the first class comes first.
             let key = |at: &usize| {
                 if row[*at].is_nan() {
                     f32::NEG_INFINITY
@@ -137,13 +137,13 @@ impl TopK {
         ])
     }
 
-    /// Bytes that the names take at most, while they are put together.
+    /// Most bytes of the names while they are assembled.
     pub fn text_bytes(&self, inputs: &[NamedTensor]) -> u64 {
         let shape = named(inputs, "scores").and_then(|it| numbers::shape("scores", it));
         shape.map_or(0, |shape| bytes_of(&self.names(shape), 1))
     }
 
-    /// As many names as scores of this shape have, and the bytes of the longest.
+    /// The number of names for scores of this shape, and the bytes of the longest.
     fn names(&self, [rows, classes]: [usize; 2]) -> [usize; 3] {
         let name = self.longest.saturating_add(NAME_BYTES);
         [rows, self.k.min(classes), name]
@@ -155,7 +155,7 @@ impl TopK {
     }
 }
 
-/// The lines of a file, without what ends them; an empty last one is none.
+/// The lines of a file without their ends; an empty last line does not count.
 pub(crate) fn lines(file: &Bytes) -> Vec<Bytes> {
     let text = file.strip_suffix(b"\n").unwrap_or(file);
     let lines = text.split(|byte| *byte == b'\n');

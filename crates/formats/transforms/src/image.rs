@@ -1,4 +1,4 @@
-//! Pictures: decoded, turned upright, cut, brought to one size and to numbers.
+//! Images: decoded, turned upright, cropped, resized and converted to numbers.
 
 use std::io::Cursor;
 
@@ -13,10 +13,10 @@ use crate::{Error, check_size, named, numbers, spec};
 /// Most pixels of one side of a picture.
 const MOST_SIDE: u32 = 16_384;
 
-/// Most bytes that decoding one picture may take: a small file may claim to be a large picture.
+/// Most bytes that decoding one image may take: a small file may claim to be a large image.
 const MOST_DECODED_BYTES: u64 = 256 << 20;
 
-/// Bytes that a pixel takes at least while its picture is decoded and turned: four channels, twice.
+/// Least bytes of memory of a pixel while its image is decoded and turned: four channels, twice.
 const DECODED_PIXEL_BYTES: u64 = 8;
 
 /// How pictures become tensors. A pixel is `(value / 255 * scale - mean) / std`.
@@ -113,9 +113,9 @@ fn one() -> f32 {
 /// The transform.
 pub(crate) struct Image {
     options: ImageOptions,
-    /// Whether boxes are cut out of one picture.
+    /// Whether boxes are cropped out of one image.
     cuts: bool,
-    /// What each channel's byte is multiplied with, and what is added then.
+    /// The factor and the summand for the bytes of each channel.
     slopes: Vec<(f32, f32)>,
 }
 
@@ -183,7 +183,7 @@ impl Image {
         }
     }
 
-    /// The shape of so many pictures.
+    /// The shape of `pictures` images.
     fn shape(&self, pictures: i64) -> Vec<i64> {
         let of = &self.options;
         let (height, width, channels) = (of.height.into(), of.width.into(), of.channels.into());
@@ -239,7 +239,7 @@ impl Image {
         Ok(vec![numbers::tensor("pixels", shape, &pixels)?])
     }
 
-    /// Bytes of all pixels, and of the largest picture while it is decoded, turned and brought to its channels.
+    /// Bytes of all pixels, and of the largest image while it is decoded, turned and converted to its channels.
     pub fn needs_bytes(&self, inputs: &[NamedTensor]) -> u64 {
         let Ok(files) = named(inputs, "image").and_then(|it| numbers::strings("image", it)) else {
             return 0;
@@ -267,7 +267,7 @@ impl Image {
         pixels.saturating_add(decoded.max().unwrap_or(0).min(2 * MOST_DECODED_BYTES))
     }
 
-    /// The picture in a file, upright, in the channels that are asked for.
+    /// The image in a file, upright, with the requested channels.
     fn decode(&self, row: usize, file: &[u8]) -> Result<images::Image<'static>, Error> {
         let fail = |why: String| Error::Row {
             input: "image",
@@ -287,7 +287,7 @@ impl Image {
         limits.max_alloc = Some(MOST_DECODED_BYTES);
         reader.limits(limits);
         let mut decoder = reader.into_decoder().map_err(unreadable)?;
-        // A decoder holds its own buffers to the limits, and not the picture that it is to fill.
+        // A decoder limits its own buffers, and not the image that it fills.
         let bytes = decoder.total_bytes();
         if bytes > MOST_DECODED_BYTES {
             return Err(fail(format!(
@@ -306,7 +306,7 @@ impl Image {
             .map_err(|error| fail(format!("cannot be held: {error}")))
     }
 
-    /// Appends the numbers of a part of a picture, all of it by default.
+    /// Appends the numbers of a part of an image, by default of the whole image.
     fn take(
         &self,
         picture: &images::Image<'_>,
@@ -334,7 +334,7 @@ impl Image {
         Ok(())
     }
 
-    /// Appends bytes of `width` by `height` pixels as numbers, filled up to the size that is asked for.
+    /// Appends bytes of `width` by `height` pixels as numbers, padded to the requested size.
     fn write(&self, bytes: &[u8], (width, height): (usize, usize), pixels: &mut Vec<f32>) {
         let of = &self.options;
         let channels = usize::from(of.channels);
@@ -372,7 +372,7 @@ impl Image {
     }
 }
 
-/// How bright each pixel is, by the weights of ITU-R BT.601, as Pillow and OpenCV have it.
+/// The brightness of each pixel, with the weights of ITU-R BT.601, as in Pillow and OpenCV.
 fn brightness(picture: DynamicImage) -> Vec<u8> {
     if !picture.color().has_color() {
         return picture.into_luma8().into_raw();
@@ -397,7 +397,7 @@ impl Part {
         }
     }
 
-    /// The box between two corners, `x1, y1, x2, y2`, cut at the picture's edges.
+    /// The box between two corners, `x1, y1, x2, y2`, clipped to the image.
     fn new(corners: &[f32], picture: &images::Image<'_>) -> Result<Self, String> {
         let whole = Self::of(picture);
         let &[left, top, right, bottom] = corners else {
@@ -423,7 +423,7 @@ impl Part {
         Ok(part)
     }
 
-    /// The size that this part is brought to, and what is left of it.
+    /// The size to which this part is resized, and the part that remains.
     fn fitted(self, of: &ImageOptions) -> ((u32, u32), Self) {
         let (width, height) = (f64::from(of.width), f64::from(of.height));
         let (across, down) = (width / self.width, height / self.height);

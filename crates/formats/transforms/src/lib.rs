@@ -1,8 +1,8 @@
-//! What surrounds a model in a pipeline: pictures decoded, sentences tokenised, vectors pooled, classes named.
+//! Transforms around the models of a pipeline: decoding images, tokenising sentences, pooling vectors, naming classes.
 //!
-//! A [`Transform`] is made once of its [`Options`], of the files that these name, and of the inputs that its step
-//! maps; it then takes tensors and gives tensors, without I/O, clocks or state. Its [`Signature`] is known before it
-//! runs, so that a pipeline is checked when it is registered.
+//! A [`Transform`] is made once from its [`Options`], the files that these name, and the inputs that its step maps. It
+//! then converts tensors to tensors, without I/O, clocks or state. Its [`Signature`] is known before it runs, so that a
+//! pipeline is checked when it is registered.
 
 mod boxes;
 mod classes;
@@ -102,7 +102,7 @@ pub enum Error {
 /// Most bytes that one transform makes of one query.
 pub const MOST_BYTES: u64 = 256 << 20;
 
-/// Most elements of an input on which arithmetic is quick.
+/// Most elements of an input for which arithmetic is quick.
 const QUICK_ELEMENTS: usize = 16_384;
 
 /// A transform that is ready to run.
@@ -143,13 +143,13 @@ fn named<'a>(inputs: &'a [NamedTensor], name: &'static str) -> Result<&'a Tensor
     Ok(&found.ok_or_else(missing)?.tensor)
 }
 
-/// Bytes of a tensor of these dimensions whose elements have so many.
+/// Bytes of a tensor with these dimensions and elements of `size` bytes.
 fn bytes_of(dimensions: &[usize], size: u64) -> u64 {
     let dimensions = dimensions.iter();
     dimensions.fold(size, |bytes, dim| bytes.saturating_mul(*dim as u64))
 }
 
-/// Whether a tensor of these dimensions may be made.
+/// Checks that a tensor with these dimensions may be made.
 fn check_size(what: &'static str, dimensions: &[usize], size: u64) -> Result<(), Error> {
     let bytes = bytes_of(dimensions, size);
     if bytes > MOST_BYTES {
@@ -264,20 +264,20 @@ impl Transform {
         let is_arithmetic = !matches!(self.kind, Kind::Image(_) | Kind::Tokenize(_) | Kind::Nms(_));
         is_arithmetic
             && inputs.iter().all(|input| {
-                // What comes out of an empty one may have the sizes that are left.
+                // The output for an empty input may have the sizes of the other dimensions.
                 let sizes = input.tensor.shape().iter().map(|size| (*size).max(1));
                 sizes.fold(1, usize::saturating_mul) <= QUICK_ELEMENTS
             })
     }
 
-    /// Bytes that it takes at most while it runs, its outputs included. Looks at the heads of pictures, and makes nothing.
+    /// Most bytes of memory that it takes while it runs, outputs included. It reads only the heads of images.
     pub fn needs_bytes(&self, inputs: &[NamedTensor]) -> u64 {
         let held = inputs.iter().map(|input| input.tensor.held_bytes() as u64);
         let held: u64 = held.sum();
         let made = match &self.kind {
             Kind::Image(image) => return image.needs_bytes(inputs),
             Kind::Tokenize(tokenize) => return tokenize.needs_bytes(inputs),
-            // Its scores are brought to single precision, and what it makes is a class for each step at most.
+            // Its scores are converted to single precision, and its output is at most one class for each step.
             Kind::Ctc(ctc) => return ctc.text_bytes(inputs).saturating_add(2 * held),
             Kind::TopK(top) => top.text_bytes(inputs),
             Kind::Pool(_) => vectors::pooled_bytes(inputs),

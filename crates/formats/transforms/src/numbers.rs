@@ -1,4 +1,4 @@
-//! Tensors as Rust's numbers and strings, and back.
+//! Converts tensors to Rust's numbers and strings, and back.
 
 use bytes::Bytes;
 use sextant_types::{Data, Element, NamedTensor, Tensor, Texts, convert};
@@ -28,7 +28,7 @@ pub fn strings(input: &'static str, tensor: &Tensor) -> Result<Texts, Error> {
     }
 }
 
-/// A tensor that was made to fit its shape.
+/// A tensor of elements that fit its shape.
 pub fn tensor<T: Element>(
     name: &'static str,
     shape: Vec<usize>,

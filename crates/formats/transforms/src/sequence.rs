@@ -1,7 +1,7 @@
-//! What a model that reads a line step by step has read.
+//! The text of a model that reads a line step by step.
 //!
-//! Connectionist temporal classification (Graves et al. 2006, section 3.2, best path): of each step the likeliest class,
-//! repeats joined, blanks left out.
+//! Connectionist temporal classification (Graves et al. 2006, section 3.2, best path): the likeliest class of each
+//! step, with repeats joined and blanks left out.
 
 use std::collections::BTreeMap;
 
@@ -91,19 +91,19 @@ impl Ctc {
         ])
     }
 
-    /// Bytes that the texts of scores take at most, while they are put together.
+    /// Most bytes of the texts while they are assembled.
     pub fn text_bytes(&self, inputs: &[NamedTensor]) -> u64 {
         let shape = named(inputs, "scores").and_then(|it| numbers::shape("scores", it));
         shape.map_or(0, |shape| bytes_of(&self.texts(shape), 1))
     }
 
-    /// As many texts as there are rows, and the bytes of one that has a class for each step.
+    /// The number of texts, one for each row, and the bytes of a text with a class for each step.
     fn texts(&self, [rows, steps, _]: [usize; 3]) -> [usize; 2] {
         let text = steps.saturating_mul(self.longest);
         [rows, text.saturating_add(size_of::<Bytes>())]
     }
 
-    /// The text of classes, and the mean score of those that count; 0 where there are none.
+    /// The text of classes, and the mean score of those that count; 0 if none do.
     fn read(&self, steps: impl Iterator<Item = (usize, f32)>) -> (Bytes, f32) {
         let (mut text, mut sum, mut count, mut before) = (Vec::new(), 0f64, 0u32, None);
         for (class, score) in steps {
@@ -118,7 +118,7 @@ impl Ctc {
     }
 }
 
-/// The first of the greatest scores, and where it is. What is no number is never greatest.
+/// The position and the value of the first of the greatest scores. NaN is never the greatest.
 fn likeliest(scores: &[f32]) -> (usize, f32) {
     let first = (0, f32::NEG_INFINITY);
     let scores = scores.iter().copied().enumerate();

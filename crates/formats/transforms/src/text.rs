@@ -1,4 +1,4 @@
-//! Sentences as token ids, by the `tokenizer.json` that a model was trained with.
+//! Sentences as token ids, by the `tokenizer.json` with which a model was trained.
 
 use std::{collections::BTreeMap, iter::repeat_n};
 
@@ -23,14 +23,15 @@ const MOST_TOKENS: usize = 65_536;
 /// Most bytes of one sentence.
 const MOST_TEXT_BYTES: usize = 1 << 20;
 
-/// Bytes that a tokenizer takes for each byte of text: a token may be as short, and has a text, places and ids.
+/// Bytes of memory that a tokenizer takes for each byte of text: a token may be one byte, and has a text, offsets and
+/// ids.
 const TIMES: u64 = 128;
 
-/// How many times as much it takes at least where long sentences become several rows: half of a row may be repeated, and
-/// each has the tokens that are added.
+/// The least such number if long sentences become several rows: half of a row may be repeated, and each row has the
+/// added tokens.
 const WINDOW_TIMES: u64 = 6;
 
-/// Bytes that it takes for a sentence beside these, and those of the tokens that are added.
+/// Bytes that it takes for a sentence in addition to these, and to those of the added tokens.
 const SENTENCE_BYTES: u64 = 1024;
 
 /// How sentences become token ids.
@@ -72,22 +73,22 @@ fn yes() -> bool {
 /// The transform.
 pub(crate) struct Tokenize {
     tokenizer: Tokenizer,
-    /// What rows are filled up with, and on which side.
+    /// The padding of rows, and its side.
     padding: PaddingParams,
     special_tokens: bool,
-    /// The length of all rows, where it is fixed.
+    /// The length of all rows, if it is fixed.
     length: Option<usize>,
-    /// Whether it takes pairs of sentences.
+    /// Whether its input is pairs of sentences.
     pairs: bool,
     /// Whether a sentence may become several rows.
     windows: bool,
-    /// How many times as much as a sentence its rows take.
+    /// Memory of a sentence's rows as a multiple of the sentence.
     times: u64,
-    /// Tokens that are added to each row.
+    /// Number of tokens that are added to each row.
     added: u64,
 }
 
-/// The name of the output that says of each row which text it is of.
+/// The name of the output that gives the text of each row.
 pub(crate) const TEXT_INDEX: &str = "text_index";
 
 fn invalid(option: &'static str, why: impl Into<String>) -> Error {
@@ -139,7 +140,7 @@ impl Tokenize {
             WINDOW_TIMES.max(most.div_ceil(new.max(1)) as u64)
         });
         let padding = tokenizer.get_padding().cloned().unwrap_or_default();
-        // It would fill rows up before it is known whether they may be so long.
+        // The tokenizer would pad rows before it is known whether they may be so long.
         tokenizer.with_padding(None);
         Ok(Self {
             tokenizer,
@@ -230,7 +231,7 @@ impl Tokenize {
         Ok(outputs)
     }
 
-    /// How long these rows become.
+    /// The length of these rows.
     fn length_of(&self, rows: &[(usize, &Encoding)]) -> usize {
         if let Some(length) = self.length {
             return length;
@@ -245,10 +246,10 @@ impl Tokenize {
         }
     }
 
-    /// Bytes that sentences take while they are tokenised.
+    /// Bytes of memory that sentences take while they are tokenised.
     pub fn needs_bytes(&self, inputs: &[NamedTensor]) -> u64 {
         let texts = inputs.iter().filter_map(|input| input.tensor.texts());
-        // A longer one is refused before it is read.
+        // A longer sentence is refused before it is read.
         let bytes =
             texts.flat_map(|texts| texts.iter().map(|text| text.len().min(MOST_TEXT_BYTES)));
         let beside = SENTENCE_BYTES + TIMES * self.added;
@@ -257,13 +258,13 @@ impl Tokenize {
     }
 }
 
-/// Tokens that the file adds to each row.
+/// Number of tokens that the file adds to each row.
 fn added(tokenizer: &Tokenizer, pairs: bool) -> usize {
     let added = tokenizer.get_post_processor();
     added.map_or(0, |it| it.added_tokens(pairs))
 }
 
-/// Where sentences are cut, and how much of one the next row repeats.
+/// Where sentences are cut, and how many tokens the next row repeats.
 fn truncation(
     tokenizer: &Tokenizer,
     options: &TokenizeOptions,
@@ -309,7 +310,7 @@ fn truncation(
     })
 }
 
-/// The rows of all texts, with the number of the text that each is of.
+/// The rows of all texts, with the number of each row's text.
 fn windows(encoded: &[Encoding]) -> impl Iterator<Item = (usize, &Encoding)> {
     let numbered = encoded.iter().enumerate();
     numbered.flat_map(|(text, first)| {

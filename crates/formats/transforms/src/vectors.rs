@@ -51,10 +51,10 @@ fn one() -> f32 {
     1.0
 }
 
-/// Bytes of where a row is.
+/// Bytes of a row's range.
 const ROW_BYTES: usize = size_of::<Range<usize>>();
 
-/// With `windows`, rows are parts of texts, and an input says which.
+/// With `windows`, rows are parts of texts, and an input gives the text of each row.
 pub(crate) fn pool_signature(windows: bool) -> Signature {
     let index = windows.then(|| spec(TEXT_INDEX, DataType::Int64, &[-1]));
     let inputs = [
@@ -91,8 +91,8 @@ pub(crate) fn softmax_signature(options: &SoftmaxOptions) -> Result<Signature, E
     })
 }
 
-/// One vector for each row, or for each text: `hidden` is `[rows, tokens, components]`, the mask `[rows, tokens]`. Where an
-/// input says of which text each row is a part, the tokens of a text's rows count as those of one.
+/// One vector for each row, or for each text: `hidden` is `[rows, tokens, components]`, the mask `[rows, tokens]`. If
+/// an input gives the text of each row, the tokens of all rows of a text count as those of one row.
 pub(crate) fn pool(
     options: &PoolOptions,
     inputs: &[NamedTensor],
@@ -114,7 +114,7 @@ pub(crate) fn pool(
         numbers::floats("hidden", hidden)?,
         numbers::floats("attention_mask", mask)?,
     );
-    // Rows of no token, and vectors of none, may be as many as somebody says.
+    // The number of rows without tokens, or with vectors without components, is not limited by the data.
     check_size("embedding", &[rows], ROW_BYTES as u64)?;
     let texts = match inputs.iter().any(|it| it.name == TEXT_INDEX) {
         true => texts(named(inputs, TEXT_INDEX)?, rows)?,
@@ -139,7 +139,7 @@ pub(crate) fn pool(
     )?])
 }
 
-/// Bytes of what [`pool`] makes at most, which is copied once.
+/// Most bytes of the result of [`pool`], which is copied once.
 pub(crate) fn pooled_bytes(inputs: &[NamedTensor]) -> u64 {
     let shape = named(inputs, "hidden").and_then(|it| numbers::shape("hidden", it));
     shape.map_or(0, |[rows, _, components]| {
@@ -148,7 +148,7 @@ pub(crate) fn pooled_bytes(inputs: &[NamedTensor]) -> u64 {
     })
 }
 
-/// The rows of each text: they follow each other, and none is left out.
+/// The rows of each text: they are contiguous, and no text is skipped.
 fn texts(index: &Tensor, rows: usize) -> Result<Vec<Range<usize>>, Error> {
     let wrong = |why: String| Error::Input {
         input: TEXT_INDEX,
@@ -190,7 +190,7 @@ fn pool_row(mode: Pooling, hidden: &[f32], mask: &[f32], into: &mut [f32]) {
             let count = kept().count().max(1) as f32;
             kept().for_each(|token| into.iter_mut().zip(token).for_each(|(sum, it)| *sum += it));
             into.iter_mut().for_each(|sum| *sum /= count);
-            // The sum of large numbers may be none of this type, where their mean is one.
+            // The sum of large numbers may overflow the type although their mean does not.
             let far = into.iter_mut().enumerate();
             for (component, mean) in far.filter(|(_, mean)| !mean.is_finite()) {
                 let sum: f64 = kept().map(|token| f64::from(token[component])).sum();
@@ -211,7 +211,7 @@ fn pool_row(mode: Pooling, hidden: &[f32], mask: &[f32], into: &mut [f32]) {
     }
 }
 
-/// A vector of zeros stays one. The squares of large and of small numbers are none of the vector's type.
+/// A vector of zeros stays unchanged. The squares of large and of small numbers do not fit the vector's type.
 fn to_length_one(vector: &mut [f32]) {
     let numbers = vector.iter().map(|it| f64::from(*it));
     let length = numbers.map(|it| it * it).sum::<f64>().sqrt();

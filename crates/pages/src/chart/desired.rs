@@ -4,19 +4,19 @@ use super::{Drawing, Text};
 
 const WIDTH: f64 = 360.0;
 const ROW: f64 = 34.0;
-/// More than so many are drawn as a bar, and not one by one.
+/// Greater counts are drawn as a bar, and not one by one.
 const MOST: u32 = 24;
 
 /// One row.
 #[derive(Debug)]
 pub struct Bar<'a> {
-    /// Of what.
+    /// What is counted.
     pub name: &'a str,
-    /// How many there should be; `None` where nobody said it.
+    /// The desired count; `None` if there is none.
     pub desired: Option<u32>,
-    /// How many are there.
+    /// The number that are ready.
     pub ready: u32,
-    /// How many are on their way, or on their way out.
+    /// The number that are starting or leaving.
     pub between: u32,
 }
 
@@ -32,7 +32,7 @@ pub struct DesiredChart<'a> {
 // === impl DesiredChart ===
 
 impl DesiredChart<'_> {
-    /// The picture: above the line what is there, an outline around the desired count.
+    /// The chart: the actual count above the line, and an outline around the desired count.
     pub fn draw(&self) -> String {
         let height = self.bars.len() as f64 * ROW + 2.0;
         let mut drawing = Drawing::new((WIDTH, height), "desired", self.title);

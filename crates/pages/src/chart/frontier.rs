@@ -1,4 +1,4 @@
-//! Variants by latency and accuracy: cost is a point's size, the state its shape.
+//! Variants by latency and accuracy: a point's size shows the cost, its shape the state.
 
 use super::{Drawing, Text};
 
@@ -8,14 +8,14 @@ const LEFT: f64 = 54.0;
 const RIGHT: f64 = 18.0;
 const TOP: f64 = 20.0;
 const BOTTOM: f64 = 42.0;
-/// Radii of the cheapest and the dearest point.
+/// Radii of the cheapest and the most expensive point.
 const RADII: (f64, f64) = (5.0, 15.0);
-/// The axis of latency has equal steps for equal factors where the slowest takes so many times as long as the fastest.
+/// The axis of latency is logarithmic if the slowest takes this many times as long as the fastest.
 const WIDE: f64 = 6.0;
 /// Smaller ticks are written as powers of ten.
 const SMALL: f64 = 0.99e-4;
 
-/// How a point looks, by the state of the variant's best instance.
+/// The shape of a point, by the state of the variant's best instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
     /// Active: a disc.
@@ -26,14 +26,14 @@ pub enum Shape {
     Triangle,
     /// Failed: a cross.
     Cross,
-    /// Loaded nowhere: a ring.
+    /// Not loaded: a ring.
     Ring,
 }
 
 /// A variant in the picture.
 #[derive(Debug, Clone, Copy)]
 pub struct Point {
-    /// Under which the table beside has it.
+    /// Its number in the table beside the chart.
     pub number: usize,
     /// Median of one row.
     pub latency_ms: f64,
@@ -56,12 +56,12 @@ pub struct Frontier<'a> {
     pub points: &'a [Point],
 }
 
-/// From figures to places.
+/// Maps figures to coordinates.
 #[derive(Debug, Clone, Copy)]
 struct Axis {
     least: f64,
     most: f64,
-    /// Where the least and the most are.
+    /// The coordinates of the least and the greatest value.
     places: (f64, f64),
     is_logarithmic: bool,
 }
@@ -80,7 +80,7 @@ impl Frontier<'_> {
         let dearest = self.points.iter().map(|point| point.cost_usd);
         let dearest = dearest.fold(0.0, f64::max);
         let mut points = self.points.to_vec();
-        // The small ones above the large ones.
+        // Small points are drawn over large ones.
         points.sort_by(|a, b| b.cost_usd.total_cmp(&a.cost_usd));
         for point in points {
             let place = (across.place(point.latency_ms), up.place(point.quality));
@@ -122,7 +122,7 @@ fn radius(cost_usd: f64, dearest: f64) -> f64 {
     } else {
         0.0
     };
-    // The area tells the cost.
+    // The area shows the cost.
     least + (most - least) * share.max(0.0).sqrt()
 }
 
@@ -157,7 +157,7 @@ fn mark(drawing: &mut Drawing, (x, y): (f64, f64), point: &Point, r: f64) {
     ));
 }
 
-/// Without digits that say nothing.
+/// Without insignificant digits.
 fn plain(text: &str) -> &str {
     match text.contains('.') {
         true => text.trim_end_matches('0').trim_end_matches('.'),
@@ -165,7 +165,7 @@ fn plain(text: &str) -> &str {
     }
 }
 
-/// The power of ten that is a number's first digit.
+/// The power of ten of a number's first digit.
 fn power(value: f64) -> i32 {
     value.abs().log10().floor() as i32
 }
@@ -180,7 +180,7 @@ impl Axis {
         let is_logarithmic = may_be_wide && least > 0.0 && most / least >= WIDE;
         let (least, most) = match most > least {
             true => (least, most),
-            // One point, or equal ones: they stand in the middle.
+            // One point, or equal ones: they are in the middle.
             false => (
                 least - 0.01 * least.abs().max(0.1),
                 most + 0.01 * most.abs().max(0.1),
@@ -214,13 +214,13 @@ impl Axis {
             .collect()
     }
 
-    /// A tick with as many digits as tell it from its neighbours.
+    /// A tick with as many digits as distinguish it from its neighbours.
     fn said(&self, tick: f64) -> String {
         let apart = match self.is_logarithmic {
             true => tick,
             false => self.step(),
         };
-        // A step may have two digits that count, as 2.5 does.
+        // A step may have two significant digits, as 2.5 does.
         let decimals = 1i32.saturating_sub(power(apart));
         if tick.abs() < apart / 2.0 {
             return "0".to_owned();
@@ -235,7 +235,7 @@ impl Axis {
         format!("{}e{exponent}", plain(digits))
     }
 
-    /// Between two ticks where the axis has equal steps for equal differences.
+    /// Distance of two ticks on a linear axis.
     fn step(&self) -> f64 {
         let rough = (self.most - self.least) / 4.0;
         let power = 10f64.powf(rough.log10().floor());
@@ -268,7 +268,7 @@ impl Axis {
 mod tests {
     use super::*;
 
-    /// What stands at an axis of values.
+    /// The texts at an axis of values.
     fn said(values: [f64; 2], may_be_wide: bool) -> Vec<String> {
         let axis = Axis::of(values.into_iter(), (0.0, 100.0), may_be_wide);
         let ticks = axis.ticks().into_iter();

@@ -1,4 +1,4 @@
-//! Where time went: a bar of stages for each of several queries, and the target they are held against.
+//! The stages of time: a bar for each of several queries, and the target.
 
 use super::{Drawing, Text};
 use crate::figures;
@@ -6,15 +6,15 @@ use crate::figures;
 const WIDTH: f64 = 360.0;
 const BAR: f64 = 18.0;
 const ROW: f64 = 27.0;
-/// Left of the bars, for their names.
+/// Space left of the bars, for their names.
 const LEFT: f64 = 38.0;
-/// Right of them, for their lengths.
+/// Space right of the bars, for their lengths.
 const RIGHT: f64 = 64.0;
 
 /// One stage of a query.
 #[derive(Debug, Clone, Copy)]
 pub struct Stage {
-    /// The class by which it is coloured.
+    /// The class that gives its colour.
     pub class: &'static str,
     /// How long it took.
     pub ms: f64,
@@ -27,7 +27,7 @@ pub struct Stages<'a> {
     pub title: &'a str,
     /// Names and stages of the bars, from above.
     pub bars: Vec<(&'static str, Vec<Stage>)>,
-    /// What the queries had.
+    /// The latency target of the queries.
     pub target_ms: Option<f64>,
 }
 

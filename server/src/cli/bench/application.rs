@@ -1,4 +1,4 @@
-//! `-a digits:rate=50,latency_ms=20`: an application, and what is its own in a load.
+//! `-a digits:rate=50,latency_ms=20`: an application in a load, with settings of its own.
 
 use std::{path::PathBuf, str::FromStr};
 

@@ -1,4 +1,5 @@
-//! Applications as streams of queries: what each is asked, how often, and what counts as in time.
+//! Applications as streams of queries: the inputs of each, their rate, and when an answer is in
+//! time.
 
 use serde_json::{Map, Value, json};
 use sextant_bench_client::{Question, Stream, Trace};

@@ -1,4 +1,4 @@
-//! What is asked: flags of random inputs and of files.
+//! The inputs of queries: flags for random inputs and for files.
 
 use std::{collections::BTreeMap, ops::Range, path::PathBuf};
 

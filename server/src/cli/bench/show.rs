@@ -1,4 +1,4 @@
-//! What is seen of a load: a line while it runs, and the figures at its end.
+//! The display of a load: a line while it runs, and the figures at its end.
 
 use std::{
     collections::BTreeMap,
@@ -100,7 +100,7 @@ pub fn print(summaries: &[Summary], output: Output) -> Result<(), Error> {
 }
 
 fn text(summaries: &[Summary]) -> String {
-    // All together tell nothing new of one.
+    // With one application, the sum of all adds nothing.
     let shown = match summaries {
         [one, _all] => std::slice::from_ref(one),
         several => several,

@@ -1,4 +1,4 @@
-//! Server-sent events, as far as the service sends them.
+//! Server-sent events, in the form in which the service sends them.
 
 use serde_json::Value;
 

@@ -1,8 +1,8 @@
-//! `sextant pipeline measure` and `tune`: how right a pipeline is as a whole, and what it costs.
+//! `sextant pipeline measure` and `tune`: the accuracy and the cost of a pipeline as a whole.
 //!
-//! Every record of a validation set is asked, alone, as clients ask; what comes back is scored as a registration scores
-//! variants. A cascade asks a dear model where a cheap one is unsure: `tune` tries thresholds of that on the set, each as a
-//! pipeline of its own, and registers the cheapest that is right often enough.
+//! Every record of a validation set is sent as a query of its own, as clients send it, and the answers are scored as a
+//! registration scores variants. A cascade asks an expensive model if a cheap one is unsure: `tune` tries thresholds
+//! for that on the set, each in a pipeline of its own, and registers the cheapest pipeline that is accurate enough.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -210,7 +210,7 @@ async fn create(client: &Client, name: &str, text: String) -> Result<(), Error> 
     let request = request.header(header::CONTENT_TYPE, "application/yaml");
     match client.send(request.body(text)).await {
         Ok(made) if made.status() == StatusCode::CREATED => return Ok(()),
-        // One that is the same, or another one.
+        // A pipeline with this name exists, the same or another one.
         Ok(_) => {}
         Err(Error::Problem(problem)) if problem.is("pipeline_exists") => {}
         Err(error) => return Err(error),

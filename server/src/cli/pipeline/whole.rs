@@ -1,4 +1,5 @@
-//! What `sextant pipeline register` says of a pipeline as a whole: on what it is measured, and of what it is a variant.
+//! The options of `sextant pipeline register` about a pipeline as a whole: its validation set, and the application that
+//! it is a variant of.
 
 use std::path::PathBuf;
 

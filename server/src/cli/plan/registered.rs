@@ -1,7 +1,7 @@
-//! The graph of a pipeline by what the service answers.
+//! The graph of a pipeline from the service's answers.
 //!
-//! A step that is split is planned as several of which a query runs one, and the steps of a pipeline that is a step as steps of
-//! the whole, as the autoscaler plans them ([`parts`]).
+//! A step that is split is planned as several steps, of which a query runs one. If a step is a pipeline, its steps are
+//! planned as steps of the whole, as the autoscaler plans them ([`parts`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -113,7 +113,7 @@ fn whole(shown: &Value, parts: &[Part]) -> Option<Whole> {
     let answered = |part: &Part| -> Vec<String> {
         let all = figures["answered"][&part.step].as_array();
         let one = figures["variants"].get(&part.step);
-        // Services of an earlier version name the one that answered most often.
+        // Services of an earlier version name the model that answered most often.
         let names = all.map_or_else(
             || one.into_iter().collect(),
             |all| all.iter().collect::<Vec<_>>(),
@@ -143,14 +143,14 @@ impl<S: Service> Reader<'_, S> {
         around: OuterStep,
     ) -> LocalBoxFuture<'b, Result<(), Error>> {
         Box::pin(async move {
-            // By step: the steps that ask something and end with it.
+            // By step: the asking steps with which it ends.
             let mut ends: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
             let mut previous = BTreeSet::new();
             for step in rows(shown, "/definition/steps") {
                 let named = ends.iter().filter(|(other, _)| mentions(step, other));
                 let named: Vec<&BTreeSet<String>> = named.map(|(_, of)| of).collect();
                 let after: BTreeSet<String> = match named.is_empty() {
-                    // What it takes comes from a step before it by its name alone.
+                    // It mentions no step: an earlier step gives its inputs by their names alone.
                     true => previous.clone(),
                     false => named.into_iter().flatten().cloned().collect(),
                 };
@@ -178,7 +178,7 @@ impl<S: Service> Reader<'_, S> {
         let scale = self.scales.of(&name).unwrap_or_else(|| learnt(shown, &own));
         let before = after.iter().filter_map(|it| self.runs.get(it));
         let before = before.copied().reduce(f64::max).unwrap_or(around.runs);
-        // Of the runs before it, one at least has it run.
+        // The step runs if at least one of the runs before it leads to it.
         let visits = 1.0 - (1.0 - scale.probability).powf(before);
         let (probability, waits) = match after.is_empty() {
             true => (around.probability * visits, around.after.clone()),
@@ -208,7 +208,7 @@ impl<S: Service> Reader<'_, S> {
             }
         }
         if self.parts.len() == found {
-            // A pipeline of transforms.
+            // The pipeline has transforms alone.
             return Ok(after);
         }
         self.runs.insert(name.clone(), runs.max(1.0));

@@ -1,4 +1,4 @@
-//! How often steps run, and on how many rows, as users say.
+//! How often steps run, and on how many rows, as the user states it.
 
 use std::{cell::RefCell, collections::BTreeSet};
 

@@ -1,4 +1,4 @@
-//! Recorded queries: when they came, and where they went.
+//! Recorded queries: their arrivals and their routes.
 
 use std::path::Path;
 
@@ -121,7 +121,7 @@ impl Columns {
                 .iter()
                 .any(|at| matches!(self.0[*at], Some(Column::Own(_))))
             {
-                // Arms that have no column were not taken.
+                // Arms without a column were not taken.
                 let without = split.iter().filter(|at| self.0[**at].is_none());
                 without.for_each(|at| rows[*at] = 0);
                 continue;

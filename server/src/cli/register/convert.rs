@@ -1,4 +1,5 @@
-//! Models that are no ONNX files yet: converted here, in a Python that their owner names, and the service sees ONNX alone.
+//! Models that are not ONNX files: they are converted here, in a Python that the user names, and the service sees ONNX
+//! alone.
 
 use std::{
     io::{IsTerminal, Write},
@@ -161,7 +162,7 @@ impl ConvertedModel {
     fn keep(&self, target: &Path) -> Result<(), Error> {
         let beside = super::data_files(&self.file(), &[])?;
         let place = |file: &PathBuf| target.with_file_name(file.file_name().unwrap_or_default());
-        // The file names its weights, so that these have their name everywhere.
+        // The file names its weights, so they have the same name everywhere.
         let taken = beside.iter().map(place).find(|to| to.exists());
         if let Some(taken) = taken.filter(|_| !target.exists()) {
             return Err(Error::Usage(format!(

@@ -1,4 +1,4 @@
-//! Validation sets that the service does not read: converted here, into a file that it does.
+//! Validation sets in formats that the service does not read: they are converted here.
 
 use std::{
     fs::File,
@@ -144,7 +144,7 @@ fn is_parquet(path: &Path) -> Result<bool, Error> {
 /// As many as fit into what the service reads by default.
 fn default_images(bytes: u64) -> usize {
     let limits = Limits::default();
-    // The labels take a little.
+    // The labels take little of it.
     let fit = limits.bytes * 99 / 100 / bytes.max(1);
     usize::try_from(fit)
         .unwrap_or(limits.records)
@@ -169,7 +169,7 @@ fn input(signature: Signature) -> Result<TensorSpec, Error> {
 /// What is asked for, or what lies beside the model, or the usual.
 fn preprocessing(model: &Path, options: &Images) -> Result<Preprocessing, Error> {
     let folder = model.parent().unwrap_or(Path::new(""));
-    // Hugging Face keeps models in `onnx` below it.
+    // Hugging Face puts models into `onnx` below it.
     let places = [
         folder.join(PREPROCESSOR),
         folder.join("..").join(PREPROCESSOR),

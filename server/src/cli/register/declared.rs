@@ -1,4 +1,4 @@
-//! What a user says of a model's inputs and outputs.
+//! What a user declares about a model's inputs and outputs.
 
 use std::collections::BTreeMap;
 

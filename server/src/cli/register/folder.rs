@@ -1,4 +1,4 @@
-//! A folder as an exporter leaves it: which of its files is the model, and what lies beside it.
+//! A folder as an exporter writes it: finds the model among its files, and the files beside it.
 
 use std::path::{Path, PathBuf};
 

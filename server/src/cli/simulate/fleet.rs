@@ -1,4 +1,4 @@
-//! Fleets that grow and shrink: what they cost and miss.
+//! Fleets that grow and shrink: their costs and misses.
 
 use sextant_simulator::{
     Record,

@@ -1,9 +1,8 @@
-//! `sextant simulate --what-if --registered`: what would recorded queries cost, with which autoscaler, at
-//! which targets?
+//! `sextant simulate --what-if --registered`: the cost of recorded queries with different autoscalers and targets.
 //!
-//! The variants with what was measured of them, and the types of devices, come from the service. They
-//! become an experiment with a fleet, whose form `docs/simulator.md` describes; so the question can be
-//! saved, changed and asked again without the service.
+//! The service provides the variants with their profiles, and the types of devices. They become an experiment with a
+//! fleet, in the form that `docs/simulator.md` describes, so the question can be saved, changed and asked again without
+//! the service.
 
 mod question;
 

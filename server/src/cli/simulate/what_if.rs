@@ -1,4 +1,4 @@
-//! `sextant simulate --what-if`: how many devices.
+//! `sextant simulate --what-if`: how many devices are needed.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! The data folder, the disk below it, ports, cores and memory.
+//! Checks the data folder, the disk below it, ports, cores and memory.
 
 use std::{
     fs::{self, File, TryLockError},
@@ -24,7 +24,7 @@ const LITTLE_MEMORY: u64 = 512 << 20;
 /// Looks at what the machine has.
 pub(super) fn look(config: &Config) -> Vec<Finding> {
     let mut findings = vec![folder(&config.data_dir), disk(&config.data_dir)];
-    // Without the role `api` a process tells there how it is.
+    // Without the role `api`, the process serves its health and metrics there.
     let ports = [
         ("listen", Some(config.listen)),
         ("fleet.listen", config.fleet.listen),
@@ -97,7 +97,7 @@ fn is_locked(folder: &Path) -> bool {
     let Ok(lock) = File::open(folder.join("lock")) else {
         return false;
     };
-    // Let go at once, where nobody has it.
+    // If no process holds the lock, it is released at once.
     matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock))
 }
 

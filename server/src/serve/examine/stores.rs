@@ -1,4 +1,5 @@
-//! The stores of a fleet: whether they answer, and whether their clocks agree with this machine's.
+//! Checks the stores of a fleet: whether they answer, and whether their clocks agree with this
+//! machine's.
 
 use sextant_config::Config;
 
@@ -71,7 +72,7 @@ mod remote {
             Ok(Err(error)) => return Finding::fail(check, error.to_string(), advice),
             Ok(Ok(told)) => told,
         };
-        // Its clock was read somewhere in between.
+        // The store read its clock at some moment in between.
         let took_ms = begun.elapsed().as_secs_f64() * 1e3;
         let offset_ms = told as f64 - (unix_ms() as f64 - took_ms / 2.0);
         let found =

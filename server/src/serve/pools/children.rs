@@ -44,7 +44,7 @@ pub(super) fn open(config: &Config) -> anyhow::Result<Processes> {
             program: program.display().to_string(),
             arguments: arguments(&set, (&file, &folder), roles),
             environment: BTreeMap::new(),
-            // It names where this process is reached.
+            // This variable names the address of this process.
             without: vec!["SEXTANT_FLEET__ADVERTISE".to_owned()],
             places: places.remove(name).unwrap_or_default(),
         })
@@ -74,7 +74,7 @@ fn own_cores() -> anyhow::Result<Vec<usize>> {
 /// Writes this process's settings for its children; only its owner can read them.
 fn write_settings(config: &Config, folder: &Path) -> anyhow::Result<PathBuf> {
     let mut own = config.clone();
-    // Of no use to a worker, and relative to this process's folder.
+    // Pools are of no use to a worker, and their paths are relative to this process's folder.
     own.autoscaler.pools.clear();
     let libraries = [&mut own.onnxruntime_library, &mut own.openvino_library];
     for library in libraries.into_iter().flatten() {

@@ -1,8 +1,8 @@
-//! Containers of a Docker engine, each with a worker.
+//! Pools of containers of a Docker engine, each container with a worker.
 //!
-//! A container finds its settings in a file, which it is given before it starts: tables such as prices have no
-//! variables, and what is in variables anybody sees who may list containers. Only the credentials for S3 are
-//! variables: there is no setting for them.
+//! A container reads its settings from a file, which it gets before it starts: tables such as prices cannot be
+//! variables, and everybody who may list containers can read variables. Only the credentials for S3 are variables,
+//! because no setting exists for them.
 
 use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf};
 
@@ -101,7 +101,7 @@ fn settings(
     own.listen = everywhere(WATCHED_PORT);
     own.fleet.listen = Some(everywhere(PORT));
     own.fleet.advertise = None;
-    // A worker has no API; what listens beyond its machine must have said who may ask all the same.
+    // A worker has no API, but a process that listens beyond its machine must say which mode of keys it has.
     own.auth.mode = Some(config.auth.mode.unwrap_or(AuthMode::Keys));
     own.auth.admin_key = None;
     let certificates = [
@@ -116,7 +116,7 @@ fn settings(
             files.insert(there, Content::Of(here));
         }
     }
-    // What is this machine's, and what is a worker's of this process.
+    // These settings belong to this machine, and to a worker in this process.
     let worker = &mut own.worker;
     *worker = sextant_config::Worker {
         name: None,

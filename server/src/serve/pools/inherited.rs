@@ -1,8 +1,8 @@
-//! The settings of workers that providers start: those of this process that concern a worker, as a file, and
-//! those of their pool over it.
+//! The settings of workers that providers start: a file with those settings of this process that concern a worker,
+//! overridden by the settings of their pool.
 //!
-//! What workers would refuse is refused here, before any is started: the file and the settings are read as they
-//! read them.
+//! The file and the settings are read here as a worker reads them, so that settings that a worker would refuse are
+//! refused before any worker is started.
 
 use anyhow::Context;
 use sextant_types::DeviceTypeName;
@@ -24,7 +24,7 @@ pub(super) fn of_pool(config: &Config, name: &DeviceTypeName, pool: &Pool) -> Ve
         set.push(format!("worker.memory_bytes={}", bytes / 2));
     }
     if roles_of(config, pool).contains(Role::VariantGen.name()) {
-        // Models that others register get variants here; none is registered here.
+        // This worker makes variants for models that other processes register, and registers none itself.
         set.push("variants.register=false".to_owned());
     }
     set.extend(pool.settings.iter().cloned());

@@ -1,4 +1,5 @@
-//! KEDA asks how many workers are desired; every autoscaler answers, whether it leads or not.
+//! Answers KEDA's question how many workers are desired. Every autoscaler answers, whether it leads
+//! or not.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Pods of a workload, each with a worker.
+//! Pools of Kubernetes pods, each pod with a worker.
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,8 @@
-//! What each child process has of this machine: cores that no other child is held to, and a share of the memory.
+//! The share of each child process in this machine: cores that no other child may use, and a share of the memory.
 //!
-//! The processes of all pools with processors are counted as if each pool had its `most` workers, so that what one
-//! has does not change when others come and go: its measured times stay true. A pool whose settings name
-//! `worker.cores` or `worker.pin` is not held to cores; one with GPUs has a GPU for each worker.
+//! The processes of all pools with processors are counted as if each pool had its `most` workers. So the share of a
+//! process does not change when others come and go, and its measured times stay valid. A pool whose settings name
+//! `worker.cores` or `worker.pin` is not restricted to cores; one with GPUs has a GPU for each worker.
 
 use std::collections::BTreeMap;
 

@@ -38,7 +38,7 @@ pub(super) async fn registry(config: &Config, url: &str) -> anyhow::Result<Regis
     };
     let registry = Registry::connect_with(&options).await;
     let registry = registry.with_context(|| named("registry.url", url))?;
-    // Others may hold jobs: only those whose holder has let them lapse are taken over.
+    // Other processes may hold jobs: only jobs whose lease has lapsed are taken over.
     let lapsed = registry
         .requeue_orphans(sextant_types::time::unix_ms())
         .await;

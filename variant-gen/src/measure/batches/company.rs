@@ -1,9 +1,9 @@
-//! Who shares a batch while batches are judged.
+//! Neighbours in a batch while batches are judged.
 //!
-//! Queries of strangers are not like the records of one validation set: each picture of that may show one thing, each
-//! sentence may have one length. So beside records from all over the set there are made-up neighbours: nothing at all, the
-//! opposite, values that are far outside, and whole numbers that are half as large, as lengths and counts may be. Whole
-//! numbers never grow: they may be positions.
+//! Strangers' queries differ from the records of one validation set: each picture of the set may show one thing, each
+//! sentence may have one length. So there are synthetic neighbours beside records from all over the set: zeros, the
+//! negative values, values far outside the range, and integers that are halved, because lengths and counts may be
+//! smaller. Integers never grow: they may be positions.
 
 use sextant_engine::LoadedModel;
 use sextant_types::{DataType, NamedTensor, Tensor, convert};
@@ -14,10 +14,10 @@ use crate::{
     validation::{Invalid, ValidationSet},
 };
 
-/// How many times as large values far outside are.
+/// Factor of values far outside the range.
 const FAR: f64 = 1e4;
 
-/// How a neighbour is made of a record.
+/// The factors that make a neighbour of a record.
 const MADE_UP: [Factors; 3] = [
     Factors {
         floats: 0.0,
@@ -33,22 +33,22 @@ const MADE_UP: [Factors; 3] = [
     },
 ];
 
-/// What numbers are multiplied by. Whole numbers are rounded down.
+/// What numbers are multiplied by. Integers are rounded down.
 #[derive(Debug, Clone, Copy)]
 struct Factors {
     floats: f64,
     integers: f64,
 }
 
-/// Who may share a batch: inputs of one row each, of one shape.
+/// The neighbours: inputs with one row each, all of one shape.
 pub(super) struct Company {
-    /// From all over the validation set.
+    /// Records from all over the validation set.
     pub(super) records: Vec<Vec<NamedTensor>>,
-    /// Those of the made-up ones that the model answers, with what they are answered alone.
+    /// The synthetic neighbours that the model answers, with their answers alone.
     pub(super) made_up: Vec<(Vec<NamedTensor>, Vec<Tensor>)>,
 }
 
-/// A place in a batch: whoever sits there, by position.
+/// A place in a batch, with the position of its record or neighbour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Seat {
     Record(usize),
@@ -56,7 +56,7 @@ pub(super) enum Seat {
 }
 
 impl Company {
-    /// At most `most` records, and what is made of them and answered by `model`, where there is one that may be asked so.
+    /// At most `most` records, and the neighbours made of them that `model` answers, if it may be sent such inputs.
     pub(super) fn gather(
         validation: &ValidationSet,
         most: usize,
@@ -69,7 +69,7 @@ impl Company {
             cancel.check()?;
             let inputs: Option<Vec<NamedTensor>> =
                 record.iter().map(|input| made_of(input, *how)).collect();
-            // What the model does not answer at all says nothing of batches.
+            // If the model does not answer a neighbour alone, the neighbour says nothing about batches.
             if let (Some(inputs), Some(model)) = (inputs, model)
                 && let Ok(outputs) = run(model, &inputs, 1)
             {
@@ -79,7 +79,7 @@ impl Company {
         Ok(Self { records, made_up })
     }
 
-    /// So many records in order, from the start again where there are fewer.
+    /// `rows` records in order, from the start again if there are fewer.
     pub(super) fn in_order(&self, rows: usize) -> Vec<Seat> {
         let seats = 0..rows;
         seats
@@ -87,7 +87,7 @@ impl Company {
             .collect()
     }
 
-    /// So many in another order, every third of them made up.
+    /// `rows` places in another order, every third of them synthetic.
     pub(super) fn mixed(&self, rows: usize) -> Vec<Seat> {
         let mut seats = self.in_order(rows);
         seats.reverse();
@@ -99,7 +99,7 @@ impl Company {
         seats
     }
 
-    /// Those who sit there as one batch.
+    /// The inputs of a batch with these seats.
     pub(super) fn seated(&self, seats: &[Seat]) -> Result<Vec<NamedTensor>, MeasureError> {
         let rows: Vec<&[NamedTensor]> =
             seats.iter().filter_map(|seat| self.inputs(*seat)).collect();
@@ -127,7 +127,7 @@ impl Company {
     }
 }
 
-/// Text stays as it is. `None` where the type cannot hold what comes of it.
+/// Text stays unchanged. `None` if the type cannot hold the result.
 fn made_of(input: &NamedTensor, how: Factors) -> Option<NamedTensor> {
     let tensor = &input.tensor;
     let data_type = tensor.data_type();

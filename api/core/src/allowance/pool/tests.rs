@@ -8,7 +8,7 @@ use super::*;
 /// A front end in virtual time: a pool, and the block that is on its way to it.
 struct FrontEnd {
     pool: Pool,
-    /// Tokens, when they were asked for, when the store is asked.
+    /// Number of tokens, when they were asked for, and when the store answers.
     block: Option<(u32, u64, u64)>,
     admitted: u64,
 }
@@ -125,7 +125,7 @@ fn front_ends_together_keep_to_a_quota_and_use_it() {
             used + 3 * (1 + limit / 1000) >= limit,
             "seed {seed}: {used} of {limit}"
         );
-        // A new day: tokens of the old one are worth nothing.
+        // A new day: the tokens of the last day are void.
         for now_ms in DAY_MS..DAY_MS + 2500 {
             world.step(now_ms, 1.0);
             assert!(world.admitted() <= used + limit, "seed {seed}");

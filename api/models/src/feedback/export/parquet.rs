@@ -21,7 +21,7 @@ use sextant_registry::Feedback;
 
 use super::RowBody;
 
-/// A column for each member of a line.
+/// One column for each member of a line.
 const SCHEMA: &str = "message feedback {
     required binary query (STRING);
     required int32 row;
@@ -38,13 +38,13 @@ const SCHEMA: &str = "message feedback {
     required binary actor (STRING);
 }";
 
-/// A file that is being written; what is complete is taken from it.
+/// A file that is being written; its complete bytes are taken from it.
 pub(super) struct File {
     writer: Option<SerializedFileWriter<Shared>>,
     written: Shared,
 }
 
-/// Bytes that were written and not taken.
+/// Bytes that were written and not taken yet.
 #[derive(Clone, Default)]
 struct Shared(Arc<Mutex<Vec<u8>>>);
 
@@ -53,7 +53,7 @@ type Group<'a> = SerializedRowGroupWriter<'a, Shared>;
 // === impl File ===
 
 impl File {
-    /// One without rows.
+    /// A file without rows.
     pub(super) fn new() -> Result<Self, ParquetError> {
         let written = Shared::default();
         let schema = Arc::new(parse_message_type(SCHEMA)?);
@@ -67,7 +67,7 @@ impl File {
         })
     }
 
-    /// Appends rows; the bytes that are complete. Without rows the file ends.
+    /// Appends rows, and returns the bytes that are complete. Without rows it ends the file.
     pub(super) fn append(&mut self, rows: &[Feedback]) -> Result<Bytes, ParquetError> {
         match (&mut self.writer, rows.is_empty()) {
             (Some(writer), false) => {
@@ -84,7 +84,7 @@ impl File {
         Ok(std::mem::take(&mut *self.written.0.lock()).into())
     }
 
-    /// Whether it has ended.
+    /// Whether the file has ended.
     pub(super) fn has_ended(&self) -> bool {
         self.writer.is_none()
     }

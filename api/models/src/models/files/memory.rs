@@ -1,4 +1,4 @@
-//! What a form holds in memory, which has bounds, and counts among the bytes of all bodies in flight.
+//! The memory of a form. It is bounded, and counts among the bytes of all bodies in flight.
 
 use sextant_types::Code;
 
@@ -7,10 +7,11 @@ use crate::{ApiState, problem::Problem, room::Reservation, upload::Progress};
 /// Most parts of a form, fields and files together: as many as an archive may have files.
 const MOST_PARTS: usize = 10_000;
 
-/// What a part takes beside its text: its place in a list or a map, and the allocator's share.
+/// Memory of a part in addition to its text: its place in a list or a map, and the allocator's share, bytes.
 const PART_BYTES: usize = 128;
 
-/// What a file takes while it is stored: the piece that was read last, and the one on its way into the store.
+/// Memory of a file while it is stored: the piece that was read last, and the piece that is being written into the
+/// store, bytes.
 const PIECE_BYTES: usize = 64 << 10;
 
 /// The memory of one form. It is given back when this is dropped.
@@ -23,7 +24,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Of a form whose body tells `progress` what is parsed.
+    /// The memory of a form whose parser reports to `progress`.
     pub fn of(state: &ApiState, progress: Progress) -> Self {
         Self {
             taken: state.room().take_body(),
@@ -34,12 +35,12 @@ impl Memory {
         }
     }
 
-    /// How far the body is parsed.
+    /// How much of the body has been parsed.
     pub fn progress(&self) -> &Progress {
         &self.progress
     }
 
-    /// One more part, whatever it is.
+    /// Counts one more part of any kind.
     pub fn begin_part(&mut self) -> Result<(), Problem> {
         self.progress.made();
         self.parts += 1;
@@ -52,7 +53,7 @@ impl Memory {
         self.hold(PART_BYTES)
     }
 
-    /// So many bytes more are held as long as the form is.
+    /// Reserves `bytes` more, for as long as the form is held.
     pub fn hold(&mut self, bytes: usize) -> Result<(), Problem> {
         self.bytes += bytes;
         if self.bytes > self.most_bytes {
@@ -65,7 +66,7 @@ impl Memory {
         self.taken.grow(bytes)
     }
 
-    /// Nothing is held any more.
+    /// Gives all of it back.
     pub fn give_back(&mut self) {
         drop(self.taken.split(usize::MAX));
         self.bytes = 0;

@@ -1,4 +1,4 @@
-//! What the fields of a registration say, beside its files.
+//! The values of a registration's fields.
 
 use std::collections::HashSet;
 
@@ -27,7 +27,7 @@ pub(super) fn positive(version: u32) -> Result<u32, Problem> {
     }
 }
 
-/// Whether a version is to become current as soon as it is ready.
+/// Whether a version becomes current as soon as it is ready.
 pub(super) fn is_current(stage: Option<&str>) -> Result<bool, Problem> {
     match stage {
         None | Some("candidate") => Ok(false),
@@ -57,7 +57,7 @@ pub(super) fn unlabelled(labels: Option<&str>) -> Result<bool, Problem> {
     }
 }
 
-/// A file by the last part of its path.
+/// A data file, named by the last part of its path.
 pub(super) fn data_file(path: &str, blob: PutBlob) -> DataFile {
     DataFile {
         name: path.rsplit(['/', '\\']).next().unwrap_or(path).to_owned(),
@@ -66,7 +66,7 @@ pub(super) fn data_file(path: &str, blob: PutBlob) -> DataFile {
     }
 }
 
-/// Files in the order of their names; no two of one name.
+/// Files in the order of their names; refuses two files with one name.
 pub(super) fn named_once(mut data: Vec<DataFile>) -> Result<Vec<DataFile>, Problem> {
     data.sort_by(|a, b| a.name.cmp(&b.name));
     match data.windows(2).find(|pair| pair[0].name == pair[1].name) {
@@ -78,7 +78,7 @@ pub(super) fn named_once(mut data: Vec<DataFile>) -> Result<Vec<DataFile>, Probl
     }
 }
 
-/// Names in the order in which they are given; none of them twice.
+/// Names in the order in which they were given; refuses a name that occurs twice.
 pub(super) fn distinct(names: Vec<String>, what: &'static str) -> Result<Vec<String>, Problem> {
     let mut seen = HashSet::with_capacity(names.len());
     match names.iter().find(|name| !seen.insert(name.as_str())) {
@@ -90,7 +90,7 @@ pub(super) fn distinct(names: Vec<String>, what: &'static str) -> Result<Vec<Str
     }
 }
 
-/// The classes that are named, if any are.
+/// The names of the classes; none if the field is left out.
 pub(super) fn classes(names: Option<Vec<String>>) -> Result<Vec<String>, Problem> {
     let Some(names) = names else {
         return Ok(Vec::new());
@@ -102,7 +102,7 @@ pub(super) fn classes(names: Option<Vec<String>>) -> Result<Vec<String>, Problem
     distinct(names, "class")
 }
 
-/// Takes a new name, `OLD=NEW`.
+/// Adds a new name from `OLD=NEW`.
 pub(super) fn named(field: &'static str, names: &mut Names, text: &str) -> Result<(), Problem> {
     let (old, new) = signature::rename(text).map_err(|why| invalid_name(field, why))?;
     match names.insert(old, new) {
@@ -111,7 +111,7 @@ pub(super) fn named(field: &'static str, names: &mut Names, text: &str) -> Resul
     }
 }
 
-/// Names that can be given: whether the model has what is named is found out by the registration.
+/// Refuses empty names. The registration finds out whether the model has the inputs and outputs.
 pub(super) fn usable(names: Renames) -> Result<Renames, Problem> {
     let is_bad = |(old, new): (&String, &String)| old.is_empty() || new.is_empty();
     for (field, of) in [
@@ -143,7 +143,7 @@ pub(super) fn padding(text: &str) -> Result<(String, f64), Problem> {
     })
 }
 
-/// Constants that can be: whether the model has such inputs is found out by the registration.
+/// Refuses impossible constants. The registration finds out whether the model has the inputs.
 pub(super) fn checked(constants: Constants) -> Result<Constants, Problem> {
     let is_bad = |(input, values): (&String, &Vec<f64>)| {
         input.is_empty() || values.is_empty() || values.iter().any(|value| !value.is_finite())

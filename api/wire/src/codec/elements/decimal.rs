@@ -1,7 +1,6 @@
-//! Short decimals without the general algorithm (Clinger's fast path): when the digits fit a
-//! 53-bit integer and the power of ten is exact, one division rounds correctly. That is most of
-//! what clients send, and it takes half the time. The digits are read where they stand, so that nothing is passed over
-//! twice.
+//! Short decimals without the general algorithm (Clinger's fast path): if the digits fit a 53-bit integer and the power
+//! of ten is exact, one division rounds correctly. Most numbers that clients send are such decimals, and this takes
+//! half the time. The digits are read in place, so that no byte is read twice.
 
 /// Powers of ten that an `f64` holds exactly.
 const POWERS: [f64; 23] = [
@@ -9,14 +8,14 @@ const POWERS: [f64; 23] = [
     1e17, 1e18, 1e19, 1e20, 1e21, 1e22,
 ];
 
-/// Most digits whose integer is below 2^53 whatever they are.
+/// Most digits whose integer is always below 2^53.
 const MAX_DIGITS: usize = 15;
 
-/// Most digits of an integer that an `i64` holds whatever they are.
+/// Most digits of an integer that always fits an `i64`.
 const MAX_INTEGER_DIGITS: usize = 18;
 
-/// The number of at most 15 digits without an exponent that a piece of JSON begins with, correctly rounded, and
-/// its length; `None` where it begins with anything else.
+/// The number at the beginning of a piece of JSON, correctly rounded, and its length in bytes; `None` if it has more
+/// than 15 digits or an exponent, or is no number.
 pub fn number(json: &[u8]) -> Option<(f64, usize)> {
     let is_negative = json.first() == Some(&b'-');
     let begin = usize::from(is_negative);
@@ -35,7 +34,8 @@ pub fn number(json: &[u8]) -> Option<(f64, usize)> {
     Some((if is_negative { -value } else { value }, end))
 }
 
-/// The integer of at most 18 digits that a piece of JSON begins with, and its length.
+/// The integer at the beginning of a piece of JSON, and its length; `None` if it has more than 18 digits or is no
+/// integer.
 pub fn integer(json: &[u8]) -> Option<(i64, usize)> {
     let is_negative = json.first() == Some(&b'-');
     let begin = usize::from(is_negative);
@@ -48,7 +48,8 @@ pub fn integer(json: &[u8]) -> Option<(i64, usize)> {
     Some((if is_negative { -value } else { value }, end))
 }
 
-/// `before` with the digits behind it from `at` on, as far as they fit, and where they end.
+/// `before` extended by the digits from `at` on, and the position after the last digit. The value wraps around if there
+/// are too many.
 fn digits(json: &[u8], mut at: usize, before: u64) -> (u64, usize) {
     let mut value = before;
     while let Some(digit) = json.get(at).map(|byte| byte.wrapping_sub(b'0'))
@@ -60,17 +61,17 @@ fn digits(json: &[u8], mut at: usize, before: u64) -> (u64, usize) {
     (value, at)
 }
 
-/// Whether a number has ended: it goes on with an exponent alone.
+/// Whether a number ends at `at`. If not, an exponent or a fraction follows.
 fn is_end(json: &[u8], at: usize) -> bool {
     let next = json.get(at);
     next.is_none_or(|byte| matches!(byte, b',' | b']' | b' ' | b'\n' | b'\r' | b'\t'))
 }
 
-/// The nearest `f32`, unless the `f64` lies so close to the middle between two of them that its
-/// own rounding may have decided: then `None`.
+/// The nearest `f32`. `None` if the `f64` lies so close to the middle between two `f32` that its own rounding may
+/// decide.
 ///
-/// The 29 bits that are cut off decide; the middle is their highest bit alone. Values of
-/// [`number`] are zero or above 1e-15, so the result is never subnormal.
+/// The 29 bits that are cut off decide; in the middle, their highest bit alone is set. Values of [`number`] are zero or
+/// above 1e-15, so the result is never subnormal.
 pub fn narrow(value: f64) -> Option<f32> {
     const CUT: u64 = (1 << 29) - 1;
     const MIDDLE: u64 = 1 << 28;

@@ -17,8 +17,8 @@ pub(crate) enum Elements {
 /// Most lists around an element.
 const MAX_DEPTH: usize = 32;
 
-/// Reads at most `count` elements. `json` is a JSON value, so that only its meaning has to be
-/// checked here; numbers are read from their text, exactly, without a detour by another type.
+/// Reads at most `count` elements. `json` is a JSON value, so only its meaning is checked here.
+/// Numbers are read exactly from their text, not converted from another type.
 pub(crate) fn read(json: &str, data_type: DataType, count: usize) -> Result<Elements, String> {
     let mut elements = match data_type {
         DataType::Bytes => Elements::Strings(TextsBuilder::default()),
@@ -81,7 +81,7 @@ pub(crate) fn strings(bytes: &Bytes, count: usize) -> Result<Texts, String> {
     Err(format!("does not have the `{count}` strings of its shape"))
 }
 
-/// Length of the string or word that `text` begins with.
+/// Length of the string or word at the beginning of `text`.
 fn length(text: &str) -> usize {
     let bytes = text.as_bytes();
     if bytes.first() != Some(&b'"') {

@@ -1,4 +1,4 @@
-//! Answers, which are believed nothing.
+//! Reads answers, and trusts nothing in them.
 
 use std::borrow::Cow;
 
@@ -35,8 +35,8 @@ struct Parameters {
     binary_data_size: Option<usize>,
 }
 
-/// The outputs in the signature's order, each with the name, type and shape that it promises, and
-/// with `rows` rows where the model is batched.
+/// The outputs in the signature's order, each with the promised name, type and shape, and with
+/// `rows` rows if the model is batched.
 ///
 /// # Errors
 /// What is wrong with the answer.

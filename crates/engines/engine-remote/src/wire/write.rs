@@ -1,4 +1,4 @@
-//! Requests.
+//! Writes requests.
 
 use std::fmt::Display;
 
@@ -8,7 +8,7 @@ use sextant_types::{Data, DataType, NamedTensor, Tensor, TensorSpec};
 
 use crate::client::Payload;
 
-/// A request all in JSON.
+/// A request that is all JSON.
 ///
 /// # Errors
 /// [`Error::InvalidInput`] for a value that JSON has no form for.
@@ -30,7 +30,7 @@ pub(crate) fn json(inputs: &[NamedTensor], outputs: &[TensorSpec]) -> Result<Pay
     })
 }
 
-/// A request with all tensors behind the JSON, which asks for the same in return.
+/// A request with all tensors after the JSON, which asks for an answer of the same form.
 pub(crate) fn binary(inputs: &[NamedTensor], outputs: &[TensorSpec]) -> Payload {
     let bytes: usize = inputs.iter().map(|input| size(&input.tensor)).sum();
     let mut body = Vec::with_capacity(bytes + 128 * (inputs.len() + outputs.len() + 1));
@@ -155,7 +155,7 @@ fn comma(body: &mut Vec<u8>, index: usize) {
     }
 }
 
-/// Rust writes the shortest decimal number that is read back as the same.
+/// Rust writes the shortest decimal number that reads back to the same value.
 fn number(body: &mut Vec<u8>, value: impl Display) {
     use std::io::Write;
     // Writing to memory does not fail.
@@ -163,6 +163,6 @@ fn number(body: &mut Vec<u8>, value: impl Display) {
 }
 
 fn string(body: &mut Vec<u8>, text: &str) {
-    // Neither does this.
+    // This does not fail, either.
     serde_json::to_writer(body, text).ok();
 }

@@ -7,7 +7,7 @@ use sextant_types::{DataType, NamedTensor, Tensor};
 use super::{Fixture, Fixtures, assert_close, load, loaded, random_inputs, request, run};
 use crate::{Device, Engine, LoadedModel};
 
-/// Batches of several sizes answer what the reference says.
+/// Batches of several sizes get the answers of the reference.
 pub fn runs_equal_reference(engine: &dyn Engine, fixtures: &Fixtures) {
     for fixture in [&fixtures.dense, &fixtures.convolution] {
         let model = load(engine, fixture);
@@ -17,7 +17,7 @@ pub fn runs_equal_reference(engine: &dyn Engine, fixtures: &Fixtures) {
     }
 }
 
-/// A row answers the same alone and in the middle of a batch.
+/// A row gets the same answer alone and in the middle of a batch.
 pub fn rows_are_independent(engine: &dyn Engine, fixtures: &Fixtures) {
     for fixture in [&fixtures.dense, &fixtures.convolution] {
         let model = load(engine, fixture);
@@ -50,7 +50,7 @@ pub fn runs_are_concurrent(engine: &dyn Engine, fixtures: &Fixtures) {
     });
 }
 
-/// Neither optimisation nor threads change what is answered.
+/// Neither optimisation nor threads change the answers.
 pub fn optimizations_and_threads_agree(engine: &dyn Engine, fixtures: &Fixtures) {
     let capabilities = engine.capabilities();
     let threads: &[u16] = if capabilities.threads { &[1, 2] } else { &[1] };
@@ -78,7 +78,7 @@ pub fn shapes_are_dynamic(engine: &dyn Engine, fixtures: &Fixtures) {
     }
 }
 
-/// Every type that the engine claims goes in and comes out.
+/// Every type that the engine claims passes as input and output.
 pub fn data_types_pass(engine: &dyn Engine, fixtures: &Fixtures) {
     let covered: Vec<DataType> = fixtures.identities.iter().map(|(it, _)| *it).collect();
     for data_type in engine.capabilities().data_types {
@@ -102,7 +102,7 @@ pub fn data_types_pass(engine: &dyn Engine, fixtures: &Fixtures) {
     }
 }
 
-/// A loaded model's signature is what the file declares.
+/// A loaded model has the signature that the file declares.
 pub fn signatures_follow_the_file(engine: &dyn Engine, fixtures: &Fixtures) {
     for fixture in [&fixtures.dense, &fixtures.convolution, &fixtures.dynamic] {
         assert_eq!(*load(engine, fixture).signature(), fixture.signature);
@@ -133,7 +133,7 @@ fn cut(tensor: &Tensor, row: usize) -> Tensor {
     tensor.slice_rows(row, 1).expect("the row exists")
 }
 
-/// The same tensor at an odd address, as when it is cut out of a request's body.
+/// The same tensor at an odd address, as if cut out of a request's body.
 fn misaligned(input: &NamedTensor) -> NamedTensor {
     let sextant_types::Data::Plain(bytes) = input.tensor.data() else {
         return input.clone();

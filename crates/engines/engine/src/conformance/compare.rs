@@ -2,13 +2,13 @@
 
 use sextant_types::{DataType, Tensor};
 
-/// Relative and absolute difference that floats may show: engines add in different orders.
+/// Allowed relative and absolute difference of floats: engines add in different orders.
 const TOLERANCE: f32 = 1e-4;
 
-/// Asserts that outputs are alike: 32-bit floats to within 1e-4, all else to the bit.
+/// Asserts that outputs are equal: 32-bit floats to within 1e-4, all else to the bit.
 ///
 /// # Panics
-/// When they differ; `context` is part of the message.
+/// If they differ; `context` is part of the message.
 pub fn assert_close(given: &[Tensor], wanted: &[Tensor], context: &str) {
     assert_eq!(given.len(), wanted.len(), "{context}: number of outputs");
     for (index, (given, wanted)) in given.iter().zip(wanted).enumerate() {

@@ -3,11 +3,11 @@
 use sextant_types::{DataType, NamedTensor, Signature, Tensor, TensorSpec};
 
 /// Inputs that fit `signature`, the same for the same `seed`: floats are multiples of 1/128 in
-/// -1..1, integers lie in 0..100. Dynamic dimensions have the given sizes in order, the last of
+/// -1..1, integers are in 0..100. Dynamic dimensions have the given sizes in order, the last of
 /// them repeated.
 ///
 /// # Panics
-/// When the signature asks for more memory than there is.
+/// If the signature needs more memory than there is.
 pub fn random_inputs(signature: &Signature, dynamic: &[usize], seed: u64) -> Vec<NamedTensor> {
     let mut random = Random(seed);
     let tensor = |spec: &TensorSpec| {

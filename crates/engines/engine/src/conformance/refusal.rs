@@ -1,4 +1,4 @@
-//! What is wrong is refused, and harms nothing.
+//! Wrong inputs and files are refused, and harm nothing.
 
 use bytes::Bytes;
 use sextant_types::{DataType, Digest, NamedTensor, Tensor};
@@ -29,8 +29,8 @@ pub fn failed_runs_leave_the_model_usable(engine: &dyn Engine, fixtures: &Fixtur
     }
 }
 
-/// A run that is asked to end before or while it runs fails with [`Error::Interrupted`] or answers as any
-/// other, and the next one answers as before. What has ended is told nothing.
+/// A run that is asked to end, before or while it runs, fails with [`Error::Interrupted`] or answers as any other, and
+/// the next run answers as before. A run that has ended is not interrupted.
 pub fn interrupted_runs_leave_the_model_usable(engine: &dyn Engine, fixtures: &Fixtures) {
     let model = load(engine, &fixtures.dense);
     let good = random_inputs(&fixtures.dense.signature, &[3], 3);
@@ -78,7 +78,7 @@ pub fn broken_files_are_refused(engine: &dyn Engine, fixtures: &Fixtures) {
     }
 }
 
-/// An operator that the engine does not have is [`Error::Unsupported`], and named.
+/// An operator that the engine does not have is [`Error::Unsupported`], and the text names it.
 pub fn unknown_operators_are_named(engine: &dyn Engine, fixtures: &Fixtures) {
     let (model, operator) = &fixtures.unknown_operator;
     let request = LoadRequest {
@@ -98,8 +98,7 @@ pub fn unknown_operators_are_named(engine: &dyn Engine, fixtures: &Fixtures) {
     }
 }
 
-/// An engine says which files are for it; a manifest for nobody is for none, and is
-/// [`Error::InvalidModel`].
+/// An engine says which files are for it; a manifest for no engine is for none, and is [`Error::InvalidModel`].
 pub fn files_of_others_are_refused(engine: &dyn Engine, fixtures: &Fixtures) {
     for fixture in [&fixtures.dense, &fixtures.convolution, &fixtures.dynamic] {
         assert!(engine.reads(&fixture.model), "its own files are not for it");

@@ -1,4 +1,4 @@
-//! Weights are there once, and gone after the last handle.
+//! Weights exist once, and are gone after the last handle.
 
 use std::{sync::Arc, thread};
 
@@ -8,8 +8,8 @@ use crate::{Engine, LoadedModel};
 /// Cycles of loading, running and dropping before and while memory is watched.
 const CYCLES: [usize; 2] = [5, 30];
 
-/// Handles of one artefact hold its weights once, whatever their optimisation and threads, as
-/// far as the fixture's weights survive optimisation unchanged.
+/// Handles of one artefact hold its weights once, whatever their optimisation and threads, as far
+/// as optimisation leaves the fixture's weights unchanged.
 pub fn loads_share_weights(engine: &dyn Engine, fixtures: &Fixtures) {
     let first = load(engine, &fixtures.dense);
     let one = engine.resident_weights_bytes();
@@ -97,7 +97,7 @@ fn every_way(engine: &dyn Engine, fixture: &Fixture) -> Vec<Arc<dyn LoadedModel>
     models
 }
 
-/// The process's resident memory in bytes; 0 where the system does not say.
+/// The process's resident memory in bytes; 0 if the system does not report it.
 fn resident_memory() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find(|line| line.starts_with("VmRSS:"));

@@ -1,5 +1,4 @@
-//! Batches whose inputs are brought to the device first. Engines that read the host's memory have
-//! none, and pass.
+//! Batches whose inputs are copied to the device first. Engines that read the host's memory have none, and pass.
 
 use std::thread;
 
@@ -8,7 +7,7 @@ use sextant_types::{DataType, NamedTensor, Tensor};
 use super::{Fixture, Fixtures, assert_close, load, random_inputs, refusal, run};
 use crate::{Engine, Error, LoadedModel, StagedBatch};
 
-/// INPUT, EXEC and OUTPUT one by one answer what a run answers.
+/// INPUT, EXEC and OUTPUT one by one give the answer of a run.
 pub fn staged_batches_equal_reference(engine: &dyn Engine, fixtures: &Fixtures) {
     for fixture in [&fixtures.dense, &fixtures.convolution, &fixtures.dynamic] {
         let model = load(engine, fixture);
@@ -21,7 +20,7 @@ pub fn staged_batches_equal_reference(engine: &dyn Engine, fixtures: &Fixtures) 
     }
 }
 
-/// Queries whose inputs are put together on their way to the device are answered as the batch that they are.
+/// Queries whose inputs are joined on the way to the device get the answers of their batch.
 pub fn joined_parts_equal_reference(engine: &dyn Engine, fixtures: &Fixtures) {
     for fixture in [&fixtures.dense, &fixtures.convolution] {
         let model = load(engine, fixture);
@@ -43,7 +42,7 @@ pub fn joined_parts_equal_reference(engine: &dyn Engine, fixtures: &Fixtures) {
                 Err(error) => panic!("good parts of {rows:?} rows cannot be staged: {error}"),
             }
         }
-        // One that differs in more than its rows is not put together with others.
+        // A query that differs in more than its rows is not joined with others.
         let good = random_inputs(&fixture.signature, &[2], 3);
         let mut other = good.clone();
         let shape = [1, 1, 1, 1, 1];
@@ -65,8 +64,8 @@ fn cut(inputs: &[NamedTensor], start: usize, count: usize) -> Vec<NamedTensor> {
     inputs.iter().map(cut).collect()
 }
 
-/// Batches may wait on the device beside each other, be run in any order, and be staged and
-/// collected while another one runs.
+/// Batches may wait on the device beside each other, run in any order, and be staged and collected while another one
+/// runs.
 pub fn stages_overlap(engine: &dyn Engine, fixtures: &Fixtures) {
     let fixture = &fixtures.dense;
     let model = load(engine, fixture);

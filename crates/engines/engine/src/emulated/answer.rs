@@ -1,15 +1,15 @@
-//! What the emulated engine answers: a pure function of a row's content.
+//! The answers of the emulated engine: a pure function of a row's content.
 
 use sextant_types::{Data, DataType, NamedTensor, Signature, Tensor, TensorSpec};
 
 use crate::Error;
 
-/// Longest output, in elements: a shape with unknown dimensions must not ask for more memory than
-/// the inputs account for.
+/// Longest output, in elements: a shape with unknown dimensions must not take more memory than the
+/// inputs justify.
 const MAX_ELEMENTS: usize = 1 << 26;
 
-/// The outputs for `inputs`. A row of a batched model depends on the same rows of the inputs only;
-/// a dynamic dimension other than the batch has the size it has in the first input, else 1.
+/// The outputs for `inputs`. A row of a batched model depends only on the same rows of the inputs.
+/// A dynamic dimension other than the batch has its size in the first input, else 1.
 pub fn emulate(signature: &Signature, inputs: &[NamedTensor]) -> Result<Vec<Tensor>, Error> {
     let rows = rows(signature, inputs);
     let seeds: Vec<u64> = (0..rows).map(|row| seed(inputs, row, rows)).collect();

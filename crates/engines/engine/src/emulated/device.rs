@@ -7,7 +7,7 @@ use parking_lot::{Mutex, MutexGuard};
 use super::jitter::{Draws, Jitter};
 use crate::{Device, DeviceMemory, Error, Shortage, pages::PageShortage};
 
-/// What a device of its own is like.
+/// The properties of an emulated device.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EmulatedDevice {
     /// `emulated:0`.
@@ -17,7 +17,7 @@ pub struct EmulatedDevice {
     /// Speed of copies of inputs and outputs, bytes per second. The time that weights take is the
     /// model's [`super::EmulatedModel::load_ms`].
     pub bytes_per_s: f64,
-    /// How many times as fast as a model says it loads and runs.
+    /// Factor by which it loads and runs faster than a model says.
     pub speed: f64,
     /// Delays of runs.
     pub runs: Jitter,
@@ -27,7 +27,7 @@ pub struct EmulatedDevice {
     pub seed: u64,
 }
 
-/// A device with what is on it.
+/// A device and its state.
 pub(super) struct DeviceState {
     pub(super) device: EmulatedDevice,
     pub(super) runs: Draws,
@@ -45,8 +45,8 @@ pub(super) struct PageGuard {
 // === impl EmulatedDevice ===
 
 impl EmulatedDevice {
-    /// The device numbered `ordinal` of a kind that Clockwork was measured on: 1,376 pages of
-    /// 16 MiB, 12.3 GB/s to the host, delays as in its figure 10.
+    /// The device numbered `ordinal`, of the kind that Clockwork was measured on: 1,376 pages of 16
+    /// MiB, 12.3 GB/s to the host, delays as in its figure 10.
     pub fn v100(ordinal: u32, seed: u64) -> Self {
         Self {
             name: format!("{}:{ordinal}", super::NAME),
@@ -107,7 +107,7 @@ impl DeviceState {
         })
     }
 
-    /// The device, alone.
+    /// The device, for exclusive use.
     pub(super) fn executing(&self) -> MutexGuard<'_, ()> {
         self.executing.lock()
     }

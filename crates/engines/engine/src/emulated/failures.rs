@@ -1,4 +1,4 @@
-//! Emulated work that fails, drawn by a seed: what a service makes of it can then be tried.
+//! Emulated work that fails, drawn by a seed: it shows how a service treats failures.
 
 use super::jitter::Draws;
 use crate::Error;
@@ -10,7 +10,7 @@ pub struct Failures {
     pub loads: f64,
     /// Share of runs that fail, 0 to 1.
     pub runs: f64,
-    /// What they are drawn by.
+    /// The seed of the failures.
     pub seed: u64,
 }
 
@@ -30,12 +30,12 @@ impl FailureModel {
         }
     }
 
-    /// Fails in place of a load, now and then.
+    /// Sometimes fails instead of a load.
     pub(super) fn load(&self) -> Result<(), Error> {
         fail(&self.loads, self.failures.loads, "load")
     }
 
-    /// Fails in place of a run, now and then.
+    /// Sometimes fails instead of a run.
     pub(super) fn run(&self) -> Result<(), Error> {
         fail(&self.runs, self.failures.runs, "run")
     }

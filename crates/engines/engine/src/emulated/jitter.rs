@@ -1,6 +1,6 @@
-//! By how much emulated work takes longer than its profile says.
+//! Delays of emulated work beyond its profile.
 //!
-//! A delay is exponential, and a small share of actions meets a stall of fixed length. With the
+//! A delay is exponential, and a small share of actions has a stall of fixed length. With the
 //! estimate that Clockwork uses (99th percentile of the last ten), the two parameter sets below
 //! reproduce the quantiles of its figure 10: 99 of 100 runs are predicted to within 144
 //! microseconds too much and 55 too little, 99 of 100 loads to within 431 and 348.

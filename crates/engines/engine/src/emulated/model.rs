@@ -19,7 +19,7 @@ pub(super) struct Loaded {
     pub(super) failing: Option<Arc<FailureModel>>,
 }
 
-/// A batch on a device. Its answer is known from the start; what remains is the time it takes.
+/// A batch on a device. Its answer is known from the start; only its time remains.
 struct Batch {
     device: Arc<DeviceState>,
     pace: Pace,

@@ -1,4 +1,4 @@
-//! How emulated work takes its time: really, or as a caller's clock says.
+//! How emulated work takes its time: in real time, or as a caller's function says.
 
 use std::{
     sync::Arc,
@@ -8,14 +8,14 @@ use std::{
 
 use super::Sleep;
 
-/// Systems wake a sleeping thread late, by 50 microseconds and more; the last part of every wait
-/// is spent awake, so that work ends within a few microseconds of its time.
+/// Systems wake a sleeping thread late, by 50 microseconds and more; the thread spends the last
+/// part of every wait awake, so that work ends within a few microseconds of its time.
 const AWAKE: Duration = Duration::from_micros(100);
 
 /// Lets time pass on the calling thread.
 #[derive(Clone)]
 pub(super) enum Pace {
-    /// Until so much time has passed since the work began, what was computed meanwhile included.
+    /// Until the time since the beginning of the work has passed, computing included.
     Real,
     /// As this function says; computing takes no time.
     Told(Arc<Sleep>),

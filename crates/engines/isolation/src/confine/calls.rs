@@ -1,14 +1,16 @@
 //! The system calls that a child may not make.
 //!
-//! Engines compute: they map memory, start threads and read files. What reaches another process, makes one, changes a file's
-//! rights, takes memory that no limit counts, or makes a socket is refused; Landlock, which closes files, knows nothing of
-//! most of it. The list says what is refused and not what is allowed, so that an engine's library of another version goes
-//! on to work.
+//! Engines compute: they map memory, start threads and read files. Calls are refused that reach another process, make
+//! one, change a file's rights, take memory that no limit counts, or make a socket. Landlock restricts files and covers
+//! hardly any of these. The list names what is refused and not what is allowed, so that an engine's library of another
+//! version goes on working.
 //!
-//! - **Processes**: a process of the child's would outlive it, since the signal of its parent's death reaches nobody else.
-//!   `clone3` hides its flags from a filter, so it is said not to be there, and the C library calls `clone` in its place.
-//! - **Signals, limits, scheduling**: of the child itself alone. No limit is raised or lowered, also by whoever may.
-//! - **Credentials**: a change of them takes back the signal of the parent's death.
+//! - **Processes**: a child's own process would outlive it, because the signal of its parent's death reaches nobody
+//!   else. `clone3` hides its flags from a filter, so it is reported as missing, and the C library calls `clone`
+//!   instead.
+//! - **Signals, limits, scheduling**: only of the child itself. No limit is raised or lowered, also by a privileged
+//!   child.
+//! - **Credentials**: changing them would cancel the signal of the parent's death.
 
 use std::{collections::BTreeMap, io};
 
@@ -19,9 +21,9 @@ use seccompiler::{
     SeccompFilter, SeccompRule, TargetArch, apply_filter,
 };
 
-/// Refused whatever they are called with, on every processor.
+/// Refused with any arguments, on every processor.
 const REFUSED: &[c_long] = &[
-    // Sockets. A child is handed those that it has, connected.
+    // Sockets. A child gets its sockets from its parent, connected.
     libc::SYS_socket,
     libc::SYS_socketpair,
     libc::SYS_connect,
@@ -29,7 +31,7 @@ const REFUSED: &[c_long] = &[
     libc::SYS_listen,
     libc::SYS_accept,
     libc::SYS_accept4,
-    // Through it calls are made that no filter sees.
+    // Its operations bypass the filter.
     libc::SYS_io_uring_setup,
     libc::SYS_io_uring_enter,
     libc::SYS_io_uring_register,
@@ -157,11 +159,11 @@ const OLDER: &[c_long] = &[
     libc::SYS_kexec_file_load,
     libc::SYS_uselib,
 ];
-/// `setrlimit` alone, for which the library has no name.
+/// `setrlimit` alone, which the library does not name.
 #[cfg(not(target_arch = "x86_64"))]
 const OLDER: &[c_long] = &[164];
 
-// Numbers that are the same on all processors, and that the library does not have for each of them.
+// Numbers that are the same on all processors, and that the library lacks for some of them.
 const SYS_MOUNT_SETATTR: c_long = 442;
 const SYS_MEMFD_SECRET: c_long = 447;
 const SYS_FCHMODAT2: c_long = 452;
@@ -177,15 +179,15 @@ const NAMESPACES: [i32; 7] = [
     libc::CLONE_NEWNET,
 ];
 
-/// What `prctl` may not be asked for: to outlive the parent, and to take over orphans.
+/// What `prctl` may not do: outlive the parent, and adopt orphans.
 const PROCESS: [i32; 2] = [libc::PR_SET_PDEATHSIG, libc::PR_SET_CHILD_SUBREAPER];
 
-/// What `fcntl` may not be asked for: signals to others about a file, pipes that hold more.
+/// What `fcntl` may not do: send signals to others about a file, and enlarge pipes.
 const DESCRIPTOR: [i32; 4] = [libc::F_SETOWN, F_SETSIG, F_SETOWN_EX, libc::F_SETPIPE_SZ];
 const F_SETSIG: i32 = 10;
 const F_SETOWN_EX: i32 = 15;
 
-/// What `ioctl` may not be asked for: the same, and what types into a terminal.
+/// What `ioctl` may not do: the same, and typing into a terminal.
 const DEVICE: [i32; 4] = [0x8901, 0x8902, 0x5412, 0x541C];
 
 /// Which programs the process may become.
@@ -193,12 +195,12 @@ const DEVICE: [i32; 4] = [0x8901, 0x8902, 0x5412, 0x541C];
 pub(super) enum Programs {
     /// None.
     None,
-    /// Those that Landlock lets it.
+    /// Those that Landlock allows.
     Checked,
 }
 
-/// Has the calls refused from now on, of this thread and those that it starts. On processors that the filter does not
-/// know, and without it in the kernel, nothing is refused.
+/// Refuses the calls from now on, for this thread and those that it starts. If the filter does not know the processor,
+/// or the kernel has no filter, nothing is refused.
 pub(super) fn refuse(programs: Programs) -> Result<(), seccompiler::Error> {
     let Ok(target) = TargetArch::try_from(std::env::consts::ARCH) else {
         return Ok(());
@@ -227,7 +229,7 @@ pub(super) fn refuse(programs: Programs) -> Result<(), seccompiler::Error> {
     Ok(())
 }
 
-/// The calls, and with which arguments, of the process `own`.
+/// The calls with their arguments, for the process `own`.
 fn rules(own: u32) -> Result<BTreeMap<c_long, Vec<SeccompRule>>, BackendError> {
     let own = u64::from(own);
     let whole = REFUSED.iter().chain(OLDER);
@@ -241,7 +243,7 @@ fn rules(own: u32) -> Result<BTreeMap<c_long, Vec<SeccompRule>>, BackendError> {
     );
     let limits = vec![
         rule(&[is_not(0, 0)?, is_not(0, own)?])?,
-        // The third says which limit it is to be.
+        // The third argument is the new limit.
         rule(&[pointer_is_there(2)?])?,
     ];
     rules.insert(libc::SYS_prlimit64, limits);
@@ -287,7 +289,7 @@ fn masked(argument: u8, mask: i32, value: i32) -> Result<SeccompCondition, Backe
     SeccompCondition::new(argument, SeccompCmpArgLen::Qword, compared, value)
 }
 
-/// The same calls have other numbers for programs with short pointers (x32): those are said not to be there.
+/// The same calls have other numbers for programs with short pointers (x32): those are reported as missing.
 #[cfg(target_arch = "x86_64")]
 fn other_numbers() -> BpfProgram {
     use seccompiler::sock_filter;
@@ -319,7 +321,7 @@ fn apply_program(program: &BpfProgram) -> Result<(), seccompiler::Error> {
     }
 }
 
-/// Whether the kernel does not know what it was asked for.
+/// Whether the kernel does not know the request.
 fn is_unknown(error: &io::Error) -> bool {
     matches!(
         Errno::from_io_error(error),

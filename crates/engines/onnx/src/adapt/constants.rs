@@ -1,4 +1,5 @@
-//! Inputs that are the same in every query, as a sample rate or the threshold of a detector: they become constants.
+//! Inputs with the same value in every query, such as a sample rate or the threshold of a detector: they become
+//! constants.
 
 use bytes::BytesMut;
 use sextant_types::{
@@ -18,16 +19,16 @@ use crate::{
 /// The first version of the format in which a constant need not be an input.
 pub(super) const CONSTANTS_ALONE: i64 = 4;
 
-/// Most values that are told.
+/// Most values that a message lists.
 const MOST_VALUES: usize = 4;
 
-/// Gives inputs their values and takes them from what queries give.
+/// Gives inputs constant values, so that queries no longer supply them.
 ///
-/// One value fills an input of any shape, with a 1 for each dimension that is dynamic. Several are the
-/// elements in row-major order, of a shape with at most one dynamic dimension.
+/// One value fills an input of any shape, with a 1 for each dynamic dimension. Several values are the elements in
+/// row-major order, of a shape with at most one dynamic dimension.
 ///
 /// # Errors
-/// [`Error::NoSuchInput`] for a name that the model does not have, [`Error::Constant`] where the values do not fit.
+/// [`Error::NoSuchInput`] for a name that the model does not have, [`Error::Constant`] if the values do not fit.
 pub(super) fn fix(
     model: &mut ModelProto,
     constants: &Constants,
@@ -107,7 +108,7 @@ fn tensor(input: &ValueInfoProto, values: &[f64]) -> Result<TensorProto, String>
     ))
 }
 
-/// Whole numbers suit every type of numbers.
+/// Whole numbers fit every numeric type.
 fn number(value: f64) -> Number {
     match value.fract() == 0.0 && value.abs() < i64::MAX as f64 {
         true => Number::Integer(value as i128),
@@ -115,7 +116,7 @@ fn number(value: f64) -> Number {
     }
 }
 
-/// The shape of so many values for what is declared.
+/// The shape of `count` values for the declared one.
 fn shape(declared: Option<&[Option<usize>]>, count: usize) -> Result<Vec<usize>, String> {
     let Some(declared) = declared else {
         return Ok(match count {

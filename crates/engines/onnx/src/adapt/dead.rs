@@ -1,11 +1,11 @@
-//! What no output needs: nodes and constants that are only there for outputs which are not served.
+//! Nodes and constants that no served output needs.
 
 use std::collections::BTreeSet;
 
 use crate::proto::{GraphProto, NodeProto, TensorProto};
 
-/// Takes nodes and constants out of the main graph that no output needs. Engines would leave them out as well,
-/// but only once they had them in memory; and weights that are not used need not be made smaller.
+/// Removes nodes and constants from the main graph that no output needs. Engines would leave them out as well, but only
+/// after they had them in memory; and unused weights need not be made smaller.
 pub(crate) fn take_out(graph: &mut GraphProto) {
     let mut needed: BTreeSet<String> = graph
         .output
@@ -13,7 +13,7 @@ pub(crate) fn take_out(graph: &mut GraphProto) {
         .map(|output| output.name().to_owned())
         .collect();
     let mut kept: Vec<NodeProto> = Vec::with_capacity(graph.node.len());
-    // In topological order, so that whoever needs a value is seen before who makes it.
+    // In reverse topological order, so that the reader of a value is visited before its producer.
     for node in graph.node.drain(..).rev() {
         if node.output.iter().any(|made| needed.contains(made)) {
             read(&node, &mut needed);
@@ -30,7 +30,7 @@ pub(crate) fn take_out(graph: &mut GraphProto) {
         .retain(|sparse| values(sparse.values.as_ref()));
 }
 
-/// What a node reads; in subgraphs any name counts, whoever makes it.
+/// The values that a node reads; in subgraphs every name counts, whatever produces it.
 fn read(node: &NodeProto, needed: &mut BTreeSet<String>) {
     needed.extend(node.input.iter().cloned());
     for attribute in &node.attribute {

@@ -1,7 +1,7 @@
-//! What a caller may leave out: inputs with a default value, and inputs and outputs of ONNX's optional types.
+//! Optional inputs and outputs: inputs with a default value, and inputs and outputs of ONNX's optional types.
 //!
-//! Every query gives the same inputs here, so nothing is optional: a default is a constant, which engines then
-//! compute with ahead of time, and an optional value is always there.
+//! Here every query supplies the same inputs, so nothing is optional: a default becomes a constant, with which engines
+//! compute ahead of time, and an optional value is always present.
 
 use std::collections::BTreeSet;
 
@@ -14,11 +14,11 @@ use crate::proto::{
     type_proto,
 };
 
-/// Most names that are told.
+/// Most names that a message lists.
 const MOST_NAMES: usize = 3;
 
-/// Makes inputs with a default value constants. Before version 4 of the format every constant was an input, and
-/// some exporters keep to that: they are told as one.
+/// Makes inputs with a default value constants. Before version 4 of the format every constant was an input, and some
+/// exporters still write that: these are reported in one message.
 pub(super) fn fix_defaults(model: &mut ModelProto, plain: &mut Plain) {
     let Some(graph) = &mut model.graph else {
         return;
@@ -47,7 +47,7 @@ pub(super) fn fix_defaults(model: &mut ModelProto, plain: &mut Plain) {
     ));
 }
 
-/// Makes optional inputs and outputs the tensors that they may hold, where that is all that is done with them.
+/// Replaces optional inputs and outputs by the tensors that they may hold, if nothing else is done with them.
 pub(super) fn hold_always(graph: &mut GraphProto, plain: &mut Plain) {
     for at in 0..graph.input.len() {
         let Some(held) = held(&graph.input[at]) else {
@@ -80,7 +80,7 @@ pub(super) fn hold_always(graph: &mut GraphProto, plain: &mut Plain) {
     }
 }
 
-/// The type of the tensor in an optional value; `None` where that is no tensor.
+/// The type of the tensor in an optional value; `None` if it is not a tensor.
 fn held(value: &ValueInfoProto) -> Option<TypeProto> {
     let type_proto::Value::OptionalType(optional) = value.r#type.as_ref()?.value.as_ref()? else {
         return None;
@@ -93,7 +93,7 @@ fn opens(node: &NodeProto) -> bool {
     node.is("OptionalGetElement") || node.is("OptionalHasElement")
 }
 
-/// Whether a value goes nowhere but where it is asked for and opened, in subgraphs as well.
+/// Whether a value is used only to be tested and opened, also in subgraphs.
 fn is_only_opened(nodes: &[NodeProto], name: &str) -> bool {
     nodes.iter().all(|node| {
         let is_read = node.input.iter().any(|input| input == name);
@@ -107,7 +107,7 @@ fn graphs(node: &NodeProto) -> impl Iterator<Item = &GraphProto> {
     attributes.flat_map(|it| it.g.as_deref().into_iter().chain(&it.graphs))
 }
 
-/// Reads a value that is always there in place of opening it.
+/// Reads a value that is always present instead of opening it.
 fn open(nodes: &mut [NodeProto], name: &str) {
     for node in nodes {
         for attribute in &mut node.attribute {

@@ -1,5 +1,5 @@
-//! Sizes of the batch that exporters write into `Reshape`: a file that was traced with one record asks for one row
-//! wherever it changes a shape.
+//! Batch sizes that exporters write into `Reshape`: a file that was traced with one record asks for one row wherever it
+//! changes a shape.
 
 use std::collections::BTreeSet;
 
@@ -11,14 +11,14 @@ use crate::proto::{AttributeProto, GraphProto, NodeProto, TensorProto};
 enum FreeShape {
     /// Its first dimension follows from the others.
     Following(Vec<i64>),
-    /// Its first dimension is the number of rows that the inputs have; these come behind it.
+    /// Its first dimension is the number of the inputs' rows; these follow it.
     BehindRows(Vec<i64>),
 }
 
-/// Takes the size of the batch, `sample`, out of the shapes that `Reshape` is given as constants, where it changes what
-/// inputs decide: the first dimension follows from the others, or is that of the first input. So of inputs with as many
-/// rows as the sample every shape is what it was. What is reshaped tells nothing of rows: its own first dimension may be
-/// any other. Whether the model then takes batches is not known from the file. Returns how many were changed.
+/// Removes the size of the batch, `sample`, from the constant shapes of `Reshape` if the reshaped value depends on the
+/// inputs: the first dimension then follows from the others, or is that of the first input. So for inputs with as many
+/// rows as the sample, every shape is unchanged. The reshaped value does not show the rows: its own first dimension may
+/// be any other. The file does not show whether the model then takes batches. Returns the number of changed nodes.
 pub(super) fn free(graph: &mut GraphProto, sample: i64) -> usize {
     let constants: BTreeSet<&str> = graph.initializer.iter().map(|it| it.name()).collect();
     let given = graph.input.iter().map(|it| it.name());
@@ -42,7 +42,7 @@ pub(super) fn free(graph: &mut GraphProto, sample: i64) -> usize {
     count
 }
 
-/// Gives each `Reshape`, by its position, its shape.
+/// Gives each `Reshape`, by its position, its new shape.
 fn put(graph: &mut GraphProto, input: &str, freed: Vec<(usize, FreeShape)>) {
     let rows = format!("{input}/batch_rows");
     let needs_rows = |(_, shape): &(usize, FreeShape)| matches!(shape, FreeShape::BehindRows(_));
@@ -64,7 +64,7 @@ fn put(graph: &mut GraphProto, input: &str, freed: Vec<(usize, FreeShape)>) {
     }
 }
 
-/// Adds what counts the rows of an input, as a list of one number.
+/// Adds nodes that output the number of an input's rows, as a list of one number.
 fn count_rows(graph: &mut GraphProto, input: &str, rows: &str) {
     let [shape, first] = ["shape", "first"].map(|part| format!("{input}/batch_{part}"));
     graph.initializer.push(list(&first, &[0]));
@@ -74,7 +74,7 @@ fn count_rows(graph: &mut GraphProto, input: &str, rows: &str) {
     ]);
 }
 
-/// Adds what puts the number of rows in front of sizes.
+/// Adds a node that puts the number of rows before sizes.
 fn join(graph: &mut GraphProto, rows: &str, (name, sizes): (&str, &[i64])) {
     let rest = format!("{name}/rest");
     graph.initializer.push(list(&rest, sizes));
@@ -86,7 +86,7 @@ fn list(name: &str, values: &[i64]) -> TensorProto {
     TensorProto::from_elements(name, &[values.len()], values)
 }
 
-/// The shape that a `Reshape` of what inputs decide should have; `None` where it may stay.
+/// The new shape for a `Reshape` of a value that depends on inputs; `None` if it need not change.
 fn free_shape(
     graph: &GraphProto,
     node: &NodeProto,

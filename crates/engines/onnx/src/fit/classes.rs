@@ -1,4 +1,4 @@
-//! Classes: one order of columns, one set of words, one type of labels in all models of an application.
+//! Classes: the same order of columns, names and type of labels in all models of an application.
 
 use bytes::Bytes;
 use sextant_types::{DataType, Names, Signature};
@@ -21,38 +21,38 @@ const ML: &str = "ai.onnx.ml";
 /// Its first version whose `LabelEncoder` has keys and values.
 const KEYS_AND_VALUES: i64 = 2;
 
-/// Most classes that an error names.
+/// Most classes that an error lists.
 const MOST_NAMED: usize = 10;
 
-/// What is known of classes.
+/// The known names of classes.
 #[derive(Debug, Clone, Copy)]
 pub struct Vocabulary<'a> {
-    /// The output whose columns they are.
+    /// The output whose columns the classes are.
     pub output: &'a str,
-    /// What a user calls them, in the application's order; empty where nobody has.
+    /// A user's names, in the application's order; empty if there are none.
     pub stated: &'a [String],
-    /// What the application's models call them, in the order of their columns; empty where none does.
+    /// The names in the application's models, in the order of their columns; empty if there are none.
     pub known: &'a [String],
-    /// What the application's models are.
+    /// The signature of the application's models.
     pub application: Option<&'a Signature>,
 }
 
-/// The classes of a model beside those of its application.
+/// The classes of a model, with those of its application.
 struct Order {
-    /// What its columns stand for as they are.
+    /// The classes of its columns in the present order.
     columns: Vec<String>,
     /// The same in the application's order.
     ordered: Vec<String>,
-    /// What the application calls these.
+    /// The application's names of these.
     shown: Vec<String>,
 }
 
-/// Puts the columns of an output in the application's order, and gives labels the type that the application has.
-/// Returns what the model itself calls its columns, in that order, where the application has other words.
+/// Puts the columns of an output in the application's order, and gives labels the application's type. Returns the
+/// model's own names of its columns, in that order, if the application has other names.
 ///
 /// # Errors
-/// [`Error::NotOnnx`] when the bytes are no model, [`Error::OtherClasses`] when the application's models tell other classes
-/// apart.
+/// [`Error::NotOnnx`] if the bytes are not a model, [`Error::OtherClasses`] if the application's models have other
+/// classes.
 pub fn classes(
     mut plain: Plain,
     vocabulary: Vocabulary<'_>,
@@ -92,7 +92,7 @@ pub fn classes(
 // === impl Vocabulary ===
 
 impl Vocabulary<'_> {
-    /// `None` where nobody has named a class.
+    /// `None` if no class has a name.
     fn order(&self, of_file: &[String]) -> Result<Option<Order>, Error> {
         let (stated, known) = (self.stated, self.known);
         let columns = match stated.is_empty() || are_same(of_file, stated) {
@@ -126,7 +126,7 @@ impl Vocabulary<'_> {
         }))
     }
 
-    /// Whether classes that are numbers on one side and words on the other were stated to be the same.
+    /// Whether a user stated that classes that are numbers on one side and words on the other are the same.
     fn stands_for(&self, columns: &[String]) -> bool {
         let lengths = [columns.len(), self.stated.len(), self.known.len()];
         lengths.iter().all(|it| *it == lengths[0])
@@ -134,7 +134,7 @@ impl Vocabulary<'_> {
     }
 }
 
-/// Whether two lists have the same names, in whatever order.
+/// Whether two lists have the same names, in any order.
 fn are_same(a: &[String], b: &[String]) -> bool {
     let sorted = |names: &[String]| {
         let mut names = names.to_vec();
@@ -161,7 +161,7 @@ fn listed(names: &[String]) -> String {
 // === impl Order ===
 
 impl Order {
-    /// For each class in the application's order its column.
+    /// The column of each class in the application's order.
     fn columns(&self) -> Vec<i64> {
         let column = |name: &String| self.columns.iter().position(|it| it == name);
         let columns = self.ordered.iter().filter_map(column);
@@ -196,7 +196,7 @@ fn reorder(graph: &mut GraphProto, output: &str, order: &Order, plain: &mut Plai
     ));
 }
 
-/// Adds a node behind what makes an output.
+/// Adds a node after the one that makes an output.
 fn put_behind(graph: &mut GraphProto, output: &str, node: impl FnOnce(&str, &str) -> NodeProto) {
     let mut used = Default::default();
     collect(graph, &mut used);
@@ -208,7 +208,7 @@ fn put_behind(graph: &mut GraphProto, output: &str, node: impl FnOnce(&str, &str
     graph.node.push(node(&made, output));
 }
 
-/// Gives labels that are text the numbers of the application's classes, or the other way round.
+/// Converts text labels to the numbers of the application's classes, or the reverse.
 fn encode_labels(
     model: &mut ModelProto,
     vocabulary: Vocabulary<'_>,
@@ -257,7 +257,7 @@ fn encode_labels(
     }
 }
 
-/// Attributes of a `LabelEncoder` from what the model calls its columns to what the application does.
+/// Attributes of a `LabelEncoder` from the model's names of its columns to the application's.
 fn keys_and_values(
     types: (DataType, DataType),
     own: &[String],

@@ -14,7 +14,7 @@ use crate::{
     tensor::element_type,
 };
 
-/// A file under the names of its application.
+/// A file with the names of its application.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RenamedModel {
     /// The file, and what was changed.
@@ -25,27 +25,27 @@ pub struct RenamedModel {
     pub is_lone: bool,
 }
 
-/// What the graph declares of an input or output.
+/// The graph's declaration of an input or output.
 struct Value {
     name: String,
     data_type: Option<DataType>,
-    /// `None` where not even the number of dimensions is declared.
+    /// `None` if not even the number of dimensions is declared.
     shape: Option<Vec<Option<u64>>>,
 }
 
-/// Which of a file's inputs and outputs are those of its application, by position.
+/// The inputs and outputs of a file that match those of its application, by position.
 struct NameMatch {
     inputs: Vec<usize>,
     outputs: Vec<usize>,
 }
 
-/// Gives the stated names, then those of the application's signature where it is clear what is what: an input or output
-/// whose name the application does not have is taken for the only one left there of the same type and shape. Nothing but
-/// the stated names is given where that leaves anything over that the application has.
+/// Applies the stated names, then those of the application's signature where the match is unambiguous: an input or
+/// output whose name the application does not have matches the only remaining one with the same type and shape. Only
+/// the stated names are applied if something of the application's would remain unmatched.
 ///
 /// # Errors
-/// [`Error::NotOnnx`] when the bytes are no model, [`Error::NoSuchInput`] and [`Error::NoSuchOutput`] when it has none of
-/// a stated name, [`Error::NameTaken`] when two would have one name.
+/// [`Error::NotOnnx`] if the bytes are not a model, [`Error::NoSuchInput`] and [`Error::NoSuchOutput`] if it has none
+/// with a stated name, [`Error::NameTaken`] if two would have one name.
 pub fn names(
     mut plain: Plain,
     stated: &Renames,
@@ -83,7 +83,7 @@ pub fn names(
     })
 }
 
-/// Refuses names that nothing has, and names that two would have.
+/// Refuses names that do not exist, and names that two would have.
 fn check(graph: &GraphProto, stated: &Renames) -> Result<(), Error> {
     let each = [
         ("input", &graph.input, &stated.inputs),
@@ -119,7 +119,7 @@ fn check(graph: &GraphProto, stated: &Renames) -> Result<(), Error> {
 // === impl NameMatch ===
 
 impl NameMatch {
-    /// `None` where something of the application's is missing here, or there is an input that it does not have.
+    /// `None` if an input or output of the application is missing here, or an input here is not the application's.
     fn of(graph: &GraphProto, application: &Signature) -> Option<Self> {
         let (inputs, outputs) = (values(&graph.input), values(&graph.output));
         let skip = usize::from(application.batched);
@@ -142,7 +142,7 @@ impl NameMatch {
         (matched.inputs.len() == inputs.len()).then_some(matched)
     }
 
-    /// The application's names of what is called otherwise.
+    /// The application's names of those with other names.
     fn renames(&self, graph: &GraphProto, application: &Signature) -> Renames {
         let of = |pairs: &[usize], mine: &[ValueInfoProto], theirs: &[TensorSpec]| {
             let named = pairs.iter().zip(theirs);
@@ -156,8 +156,8 @@ impl NameMatch {
     }
 }
 
-/// For each of `theirs` the position of the one of `mine` that has its name, or else the only one left that fits it
-/// where it fits nothing else that is left.
+/// For each of `theirs` the position of the one of `mine` with its name, or else the only remaining one that fits it,
+/// if that one fits no other remaining one.
 fn pairs(
     mine: &[Value],
     theirs: &[TensorSpec],
@@ -208,7 +208,7 @@ impl Value {
         )
     }
 
-    /// Whether the shape fits from dimension `skip` on; `differ` judges dimensions that are not the same.
+    /// Whether the shape fits from dimension `skip` on; `differ` judges unequal dimensions.
     fn fits(
         &self,
         theirs: &TensorSpec,
@@ -247,7 +247,7 @@ fn size(dim: &Dimension) -> Option<u64> {
 
 // === rewriting ===
 
-/// Gives new names to inputs and outputs.
+/// Renames inputs and outputs.
 fn rename(graph: &mut GraphProto, renames: &Renames, how: &str, plain: &mut Plain) {
     if renames.is_empty() {
         return;
@@ -287,8 +287,8 @@ fn rename(graph: &mut GraphProto, renames: &Renames, how: &str, plain: &mut Plai
     }
 }
 
-/// Outputs that are inputs too, and of which one gets a new name, become copies with a name of their own: the names of
-/// the copies, by those of the outputs.
+/// Outputs that are inputs too, and of which one gets a new name, become copies with names of their own: returns the
+/// names of the copies, by those of the outputs.
 fn set_apart(graph: &mut GraphProto, renames: &Renames, used: &mut BTreeSet<String>) -> Names {
     let mut copies = Names::new();
     let given: BTreeSet<String> = graph.input.iter().map(|it| it.name().to_owned()).collect();
@@ -331,7 +331,7 @@ fn graphs(attribute: &AttributeProto) -> impl Iterator<Item = &GraphProto> {
     attribute.g.as_deref().into_iter().chain(&attribute.graphs)
 }
 
-/// Exchanges names everywhere at once.
+/// Replaces names everywhere at once.
 pub(super) fn substitute(graph: &mut GraphProto, names: &Names) {
     let put = |name: &mut Option<String>| {
         if let Some(new) = name.as_ref().and_then(|old| names.get(old)) {
@@ -374,7 +374,8 @@ fn substitute_node(node: &mut NodeProto, names: &Names) {
     }
 }
 
-/// The application's order; outputs that it does not have are left out unless a user has named those that are served.
+/// Uses the application's order; leaves out outputs that it does not have, unless a user has named the outputs to
+/// serve.
 fn order(graph: &mut GraphProto, matched: &NameMatch, may_leave_out: bool, plain: &mut Plain) {
     let in_order = |from: &[ValueInfoProto], order: &[usize]| -> Vec<ValueInfoProto> {
         order.iter().map(|at| from[*at].clone()).collect()
@@ -412,8 +413,8 @@ fn order(graph: &mut GraphProto, matched: &NameMatch, may_leave_out: bool, plain
     dead::take_out(graph);
 }
 
-/// Fixes dimensions of inputs that the application's models fix. Outputs that are declared otherwise lose their shape:
-/// it is found by running. Returns whether the model is one of a record at a time because the application's are.
+/// Fixes dimensions of inputs that the application's models fix. Outputs with another declaration lose their shape,
+/// which is found by running. Returns whether the model takes one record at a time because the application's models do.
 fn fix(graph: &mut GraphProto, application: &Signature, plain: &mut Plain) -> bool {
     let skip = usize::from(application.batched);
     let mut is_lone = false;
@@ -452,10 +453,10 @@ fn fix(graph: &mut GraphProto, application: &Signature, plain: &mut Plain) -> bo
     is_lone
 }
 
-/// Leaves dimensions of outputs open that the application leaves open: an answer of one size is one of any size.
+/// Opens dimensions of outputs that the application leaves open: an answer of one size is valid where any size is.
 ///
 /// # Errors
-/// [`Error::NotOnnx`] when the bytes are no model.
+/// [`Error::NotOnnx`] if the bytes are not a model.
 pub fn relax(plain: &mut Plain, application: &Signature) -> Result<(), Error> {
     let mut model = decode(&plain.model)?;
     let skip = usize::from(application.batched);

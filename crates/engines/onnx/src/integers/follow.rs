@@ -1,9 +1,9 @@
-//! What follows from sums of 64-bit integers that an engine of 32 bits cuts.
+//! Finds values that follow from sums of 64-bit integers that a 32-bit engine cuts.
 //!
-//! A sum of inputs that is made a float has lost by then what it had beyond 32 bits, and so has all that is computed of
-//! it. Sizes and positions are no inputs: no tensor has as many elements. Nor is an input that is moved by a constant
-//! looked at: it leaves 32 bits at their very end alone. What is looked up by a sum says itself that it is too large; by a
-//! remainder of one, it is another element.
+//! A sum of inputs that is converted to a float has lost its bits beyond 32 by then, and so has everything that is
+//! computed from it. Sizes and positions are no inputs: no tensor has as many elements. An input that is moved by a
+//! constant is not followed either: it exceeds 32 bits only at their very end. A lookup by such a sum reports that the
+//! number is too large; a lookup by a remainder of the sum finds another element.
 
 use std::collections::{HashMap, HashSet};
 
@@ -15,10 +15,10 @@ use crate::{
     tensor::element_type,
 };
 
-/// Operators whose answers may be larger than what they are given.
+/// Operators whose results may be larger than their inputs.
 const SUMS: [&str; 6] = ["Add", "Sub", "Sum", "Mul", "ReduceSum", "CumSum"];
 
-/// A sum of two inputs may be as large.
+/// A sum of two inputs may have this size.
 const FAR: f64 = 2.0 * MOST;
 
 /// What is known of the values so far.
@@ -26,15 +26,15 @@ const FAR: f64 = 2.0 * MOST;
 struct Values<'g> {
     /// Integers of 64 bits.
     wide: HashSet<&'g str>,
-    /// Constants, sizes, positions, and what is computed of these alone.
+    /// Constants, sizes, positions, and values that are computed from these alone.
     sizes: HashSet<&'g str>,
-    /// Sums that may be cut, and all that follows from them.
+    /// Sums that may be cut, and all values that follow from them.
     cut: HashSet<&'g str>,
-    /// Of these the integers that are small again.
+    /// The integers among these that are small again.
     hidden: HashSet<&'g str>,
 }
 
-/// Values of the main graph that follow from sums which may be cut. Of each value it is known how large it can be, and
+/// Values of the main graph that follow from sums which may be cut. For each value it is known how large it can be, and
 /// whether it has floats.
 pub(super) fn cut<'g>(
     graph: &'g GraphProto,
@@ -102,8 +102,8 @@ fn makes_wide(node: &NodeProto) -> bool {
     to.and_then(Result::ok).and_then(element_type) == Some(DataType::Int64)
 }
 
-/// The inputs of which a node's answer is made, and the others: shapes, axes, positions. None where only the shape of
-/// the input matters.
+/// The inputs from which a node's result is computed, and the others: shapes, axes, positions. None if only the shape
+/// of the input matters.
 fn operands(node: &NodeProto) -> (Vec<&str>, Vec<&str>) {
     let is_data = |at: usize| match node.op_type() {
         "TopK" | "Resize" | "Upsample" | "CumSum" | "ReduceSum" => at == 0,

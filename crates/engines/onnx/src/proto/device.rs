@@ -1,4 +1,4 @@
-//! Which devices a model was cut for.
+//! The devices that a model is sharded for.
 
 use prost::Message;
 

@@ -1,9 +1,9 @@
-//! Dynamic quantisation: `DynamicQuantizeLinear` in front of integer kernels.
+//! Dynamic quantisation: `DynamicQuantizeLinear` before integer kernels.
 //!
-//! `y = x W + b` becomes `Cast(MatMulInteger(q, W8)) * (scale(x) * scale(W)) + b`, in exactly the
-//! order of operations that ONNX Runtime and rten recognise and run as one kernel. `Gemm` becomes
-//! the same after its weights are transposed. One `DynamicQuantizeLinear` serves all consumers of an
-//! activation. Zero points of weights are a single zero: engines take nothing else for `ConvInteger`.
+//! `y = x W + b` becomes `Cast(MatMulInteger(q, W8)) * (scale(x) * scale(W)) + b`, in exactly the order of operations
+//! that ONNX Runtime and rten recognise and run as one kernel. `Gemm` becomes the same after its weights are
+//! transposed. One `DynamicQuantizeLinear` serves all consumers of an activation. The zero points of weights are a
+//! single zero: engines accept nothing else for `ConvInteger`.
 
 use std::collections::BTreeMap;
 
@@ -25,14 +25,14 @@ use super::{
 /// The operator set that introduced `DynamicQuantizeLinear`.
 const OLDEST: i64 = 11;
 
-/// What to quantise and how.
+/// Options of the quantisation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Dynamic {
     /// How weights become bytes.
     pub weights: Weights,
-    /// Whether `Conv` is quantised as well. Off unless asked for: ONNX Runtime has no fast
-    /// `ConvInteger` (seven to ten times slower than its 32-bit float convolution), and that of rten
-    /// 0.27 gives wrong sums on AVX-512. Static quantisation is the way for convolutional nets.
+    /// Whether `Conv` is quantised as well. Off by default: ONNX Runtime has no fast `ConvInteger` (seven to ten times
+    /// slower than its 32-bit float convolution), and that of rten 0.27 gives wrong sums on AVX-512. Static
+    /// quantisation is the way for convolutional nets.
     pub convolutions: bool,
 }
 
@@ -81,7 +81,7 @@ pub fn quantize_dynamic_with<'a>(
     })
 }
 
-/// How reports name a node.
+/// The name of a node in reports.
 pub(super) fn label(node: &NodeProto) -> String {
     let first = || node.output.first().cloned().unwrap_or_default();
     Some(node.name().to_owned())
@@ -116,7 +116,7 @@ struct Rewriter<'a> {
 // === impl Rewriter<'_> ===
 
 impl Rewriter<'_> {
-    /// Writes the integer form of `node`; `None`, with nothing written, where that cannot be.
+    /// Writes the integer form of `node`; `None`, with nothing written, if there is none.
     fn rewrite(&mut self, node: &NodeProto, linear: &Linear) -> Option<()> {
         let bias = self.bias(linear)?;
         let weights = self.constant(linear)?;
@@ -148,7 +148,7 @@ impl Rewriter<'_> {
         Some(())
     }
 
-    /// Attributes of a convolution with the kernel's shape among them: rten wants it spelt out.
+    /// Attributes of a convolution, with the kernel's shape: rten requires it.
     fn convolution(&self, node: &NodeProto, linear: &Linear) -> Vec<AttributeProto> {
         let mut attributes = node.attribute.clone();
         if node.attribute("kernel_shape").is_none() {
@@ -197,8 +197,8 @@ impl Rewriter<'_> {
         activation
     }
 
-    /// The constant to add after scaling: `None` when its shape cannot be brought to broadcast,
-    /// `Some(None)` when there is none.
+    /// The constant to add after scaling: `None` if its shape cannot be made to broadcast, `Some(None)` if there is
+    /// none.
     fn bias(&mut self, linear: &Linear) -> Option<Option<String>> {
         let Some(name) = &linear.bias else {
             return Some(None);

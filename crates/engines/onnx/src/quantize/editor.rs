@@ -1,4 +1,4 @@
-//! A graph being rewritten: constants by name, fresh names, and leaving no litter.
+//! A graph while it is rewritten: constants by name, fresh names, and removal of unused constants.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ use crate::{
 /// The oldest version of the file format in which constants need not be inputs.
 const FREE_INITIALIZERS: i64 = 4;
 
-/// Most data of a tensor that is read out of a file, bytes: what is larger stays as it is.
+/// Most bytes of a tensor's data that are read from a file: a larger tensor stays unchanged.
 const MOST_STORED_BYTES: u64 = 1 << 30;
 
 pub(super) struct Editor<'a> {
@@ -27,7 +27,7 @@ pub(super) struct Editor<'a> {
     pub(super) opset: i64,
     names: BTreeSet<String>,
     constants: BTreeMap<String, usize>,
-    /// Values that subgraphs take from around them.
+    /// Values of this graph that subgraphs use.
     captured: BTreeSet<String>,
 }
 
@@ -40,7 +40,7 @@ pub(super) struct Floats {
 // === impl Editor ===
 
 impl<'a> Editor<'a> {
-    /// Opens a model for rewriting. Errors when it is not a model, keeps data elsewhere, or its
+    /// Opens a model for rewriting. Fails if it is not a model, keeps data elsewhere, or its
     /// operator set is older than `oldest`.
     pub(super) fn open(
         source: Source<'a>,
@@ -96,7 +96,7 @@ impl<'a> Editor<'a> {
             .then_some(Floats { dims, values })
     }
 
-    /// A tensor with its data out of the file of an outline, unless it would take too much memory.
+    /// A tensor with its data from the outline's file, unless it would take too much memory.
     fn stored(&self, tensor: &TensorProto) -> Option<TensorProto> {
         let (offset, length) = place(tensor).ok()?;
         if length > MOST_STORED_BYTES {
@@ -128,7 +128,7 @@ impl<'a> Editor<'a> {
         self.graph.output.iter().any(|output| output.name() == name)
     }
 
-    /// A name that nothing in the graph has yet.
+    /// A name that is not used in the graph.
     pub(super) fn fresh(&mut self, stem: &str) -> String {
         let mut name = stem.to_owned();
         let mut count = 1;
@@ -149,7 +149,7 @@ impl<'a> Editor<'a> {
         name
     }
 
-    /// Declares that operators of another set are used.
+    /// Declares the use of another operator set.
     pub(super) fn import(&mut self, domain: &str, version: i64) {
         let sets = &mut self.model.opset_import;
         if !sets.iter().any(|set| set.domain() == domain) {

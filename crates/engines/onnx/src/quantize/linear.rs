@@ -1,4 +1,4 @@
-//! The operators with weights: `MatMul`, `Gemm` and `Conv`, read into one shape.
+//! Reads the operators with weights, `MatMul`, `Gemm` and `Conv`, into one form.
 
 use crate::proto::{AttributeProto, NodeProto};
 
@@ -35,7 +35,7 @@ pub(super) enum Kind {
 
 impl Linear {
     /// Reads a node; `None` for other operators, weights or biases that are not constant finite
-    /// 32-bit floats, transposed activations, and forms no quantised kernel has.
+    /// 32-bit floats, transposed activations, and forms without a quantised kernel.
     pub(super) fn read(node: &NodeProto, editor: &Editor<'_>) -> Option<Self> {
         let kind = kind(node)?;
         let (input, weight) = (node.input.first()?, node.input.get(1)?);
@@ -64,7 +64,7 @@ impl Linear {
         folded(editor.floats(self.bias.as_ref()?)?, self.beta)
     }
 
-    /// The axis of output channels in the weights; `None` where scales must be one per tensor.
+    /// The axis of output channels in the weights; `None` if there must be one scale per tensor.
     pub(super) fn channel_axis(&self, rank: usize) -> Option<usize> {
         match self.kind {
             Kind::Conv | Kind::Gemm { transposed: true } => Some(0),

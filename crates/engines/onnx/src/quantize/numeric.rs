@@ -102,7 +102,7 @@ pub(super) fn activation_scale(low: f32, high: f32) -> (f32, u8) {
     (scale as f32, zero_point as u8)
 }
 
-/// A scale, or 1 where there is nothing but zeros to scale.
+/// The scale, or 1 if all values are zeros.
 fn usable(scale: f64) -> f32 {
     if scale < f64::from(f32::MIN_POSITIVE) {
         1.0

@@ -1,12 +1,11 @@
 //! Decides which values of a graph become bytes in the static form.
 //!
-//! Everything starts from operators with constant weights. Their inputs are *demanded* in 8 bits.
-//! The output of a `Conv` is *forced* to 8 bits as well, because engines have no integer kernel that
-//! leaves floats; so is what directly follows in 8 bits without loss (`MaxPool`, reshapes) or with
-//! integer kernels of its own (pooling, `Add` of two such values, `Concat`). `MatMul` and `Gemm` can
-//! leave floats: their outputs are rounded only when somebody demands it, so that logits, biases
-//! added later and normalisation keep full precision. A `Relu` behind such an operator disappears:
-//! unsigned bytes with zero point 0 cannot be negative.
+//! The plan starts from operators with constant weights. Their inputs are *demanded* in 8 bits. The output of a `Conv`
+//! is *forced* to 8 bits as well, because engines have no integer kernel that outputs floats. The same holds for
+//! operators that directly follow, if they work in 8 bits without loss (`MaxPool`, reshapes) or have integer kernels of
+//! their own (pooling, `Add` of two such values, `Concat`). `MatMul` and `Gemm` can output floats: their outputs are
+//! rounded only if another operator demands it, so that logits, biases added later and normalisation keep full
+//! precision. A `Relu` after such an operator is removed: unsigned bytes with zero point 0 cannot be negative.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,17 +20,17 @@ use super::{
 pub(super) struct Plan {
     /// Operators with weights, by position.
     pub(super) linear: BTreeMap<usize, Linear>,
-    /// Other operators that take bytes, by position.
+    /// Other operators that work on bytes, by position.
     pub(super) followers: BTreeSet<usize>,
-    /// Operators that disappear, by position.
+    /// Operators that are removed, by position.
     pub(super) folded: BTreeSet<usize>,
-    /// The value a producer writes instead, where the operator behind it disappeared.
+    /// The value that a producer writes instead, if the operator after it is removed.
     pub(super) renamed: BTreeMap<String, String>,
     /// Values that all readers get rounded.
     pub(super) forced: BTreeSet<String>,
-    /// Values that operators in the plan get rounded and others as they are.
+    /// Values that operators in the plan get rounded, and others unrounded.
     pub(super) demanded: BTreeSet<String>,
-    /// Values that have the scale of another one.
+    /// Values that use the scale of another value.
     shares: BTreeMap<String, String>,
 }
 
@@ -77,7 +76,7 @@ impl Plan {
             .collect()
     }
 
-    /// Whether the zero point has to stand for a `Relu` in front of this value.
+    /// Whether the zero point replaces a `Relu` before this value.
     pub(super) fn is_rectified(&self, value: &str) -> bool {
         self.renamed.values().any(|renamed| renamed == value)
     }
@@ -112,7 +111,7 @@ impl Plan {
         }
     }
 
-    /// Whether a `Relu` from `input` to `output` can disappear.
+    /// Whether a `Relu` from `input` to `output` can be removed.
     fn folds(&self, input: &str, output: &str, editor: &Editor<'_>, uses: &Uses) -> bool {
         let producer = uses.producers.get(input);
         let from_linear = producer.is_some_and(|at| self.linear.contains_key(at));
@@ -120,7 +119,7 @@ impl Plan {
         let hidden = !editor.is_output(input) && !editor.is_captured(input);
         let only_reader = uses.readers.get(input) == Some(&1);
         let asked = from_linear && self.demanded.contains(output);
-        // What disappears itself has nobody left who could write the value.
+        // If the producer is removed itself, no operator is left to write the value.
         let is_made = producer.is_some_and(|at| !self.folded.contains(at));
         (rounded || asked) && hidden && only_reader && is_made
     }
@@ -162,7 +161,7 @@ impl Uses {
     }
 }
 
-/// Operators that move bytes around without changing any.
+/// Operators that move bytes without changing them.
 fn shares_scale(node: &NodeProto) -> bool {
     const MOVES: [&str; 6] = [
         "MaxPool",
@@ -175,7 +174,7 @@ fn shares_scale(node: &NodeProto) -> bool {
     MOVES.iter().any(|op_type| node.is(op_type))
 }
 
-/// `Relu`, or `Clip` from zero upwards, to a number that is the same in every run: the range has that as its end.
+/// `Relu`, or `Clip` from zero up to a number that is the same in every run: the range ends at that number.
 fn is_relu(node: &NodeProto, editor: &Editor<'_>) -> bool {
     let zero = |name: &String| {
         let low = editor.floats(name);
@@ -187,7 +186,7 @@ fn is_relu(node: &NodeProto, editor: &Editor<'_>) -> bool {
     node.is("Relu") || node.is("Clip") && is_fixed && node.input.get(1).map_or_else(attribute, zero)
 }
 
-/// Whether the bias, if any, is one value per output channel: the form integer kernels take.
+/// Whether the bias, if any, is one value per output channel: the form that integer kernels accept.
 fn has_row_bias(linear: &Linear, editor: &Editor<'_>) -> bool {
     if linear.bias.is_none() {
         return true;

@@ -1,6 +1,6 @@
-//! Static quantisation: pairs of `QuantizeLinear` and `DequantizeLinear` around the values that
-//! the plan chose. Activations are unsigned bytes with a zero point, weights signed bytes without,
-//! biases 32-bit integers at the product of both scales.
+//! Static quantisation: pairs of `QuantizeLinear` and `DequantizeLinear` around the values that the plan chose.
+//! Activations are unsigned bytes with a zero point, weights signed bytes without one, biases 32-bit integers at the
+//! product of both scales.
 
 use std::collections::BTreeMap;
 
@@ -30,17 +30,17 @@ const PER_CHANNEL: i64 = 13;
 /// A model that reports ranges while it runs.
 #[derive(Debug, Clone)]
 pub struct Calibration {
-    /// The file. Behind the model's own outputs stands one more for each of `tensors`, in order:
-    /// two 32-bit floats, the smallest and the largest value of the batch.
+    /// The file. After the model's own outputs it has one more for each of `tensors`, in order: two 32-bit floats, the
+    /// smallest and the largest value of the batch.
     pub model: Bytes,
-    /// What to call each range in [`Ranges::observe`].
+    /// The name of each range for [`Ranges::observe`].
     pub tensors: Vec<String>,
 }
 
-/// Adds outputs to a model that report what [`quantize_static`] needs to know.
+/// Adds outputs to a model that report the ranges for [`quantize_static`].
 ///
 /// # Errors
-/// As [`quantize_static`].
+/// Those of [`quantize_static`].
 pub fn calibration_graph<'a>(model: impl Into<Source<'a>>) -> Result<Calibration, Error> {
     let mut editor = Editor::open(model.into(), "static quantisation", OLDEST)?;
     let tensors = Plan::new(&editor)?.calibrated();
@@ -65,11 +65,12 @@ pub fn calibration_graph<'a>(model: impl Into<Source<'a>>) -> Result<Calibration
     })
 }
 
-/// Adds outputs to a model that are the values themselves: behind the model's own stands one more for each of
-/// [`Calibration::tensors`], with its elements in one dimension. For few records at a time: there are many.
+/// Adds outputs to a model that are the values themselves: after the model's own, one more for each of
+/// [`Calibration::tensors`], with its elements in one dimension. For few records at a time, because there are many
+/// values.
 ///
 /// # Errors
-/// As [`quantize_static`].
+/// Those of [`quantize_static`].
 pub fn activation_graph<'a>(model: impl Into<Source<'a>>) -> Result<Calibration, Error> {
     let mut editor = Editor::open(model.into(), "static quantisation", OLDEST)?;
     let tensors = Plan::new(&editor)?.calibrated();
@@ -157,7 +158,7 @@ struct Rewriter<'r> {
     nodes: Vec<NodeProto>,
     /// By the value whose range gives the scale.
     scales: BTreeMap<String, Scale>,
-    /// The rounded twin of each demanded value.
+    /// The rounded copy of each demanded value.
     dequantized: BTreeMap<String, String>,
     /// Dequantised weights by name, factor and scales.
     constants: BTreeMap<(String, u32, Vec<u32>), String>,
@@ -190,7 +191,7 @@ impl Rewriter<'_> {
         Ok(())
     }
 
-    /// Lets a node read the rounded twins of its inputs.
+    /// Replaces a node's inputs by their rounded copies.
     fn read_rounded(&self, node: &mut NodeProto) {
         for input in &mut node.input {
             if let Some(rounded) = self.dequantized.get(input) {
@@ -199,7 +200,7 @@ impl Rewriter<'_> {
         }
     }
 
-    /// Writes a node and rounds what it makes.
+    /// Writes a node and rounds its outputs.
     fn push(&mut self, mut node: NodeProto) -> Result<(), Error> {
         let mut forced = Vec::new();
         for output in &mut node.output {
@@ -219,7 +220,7 @@ impl Rewriter<'_> {
         self.demanded(&outputs)
     }
 
-    /// Writes the rounded twins of those of `values` that are demanded.
+    /// Writes the rounded copies of those of `values` that are demanded.
     fn demanded(&mut self, values: &[String]) -> Result<(), Error> {
         for value in values {
             if self.plan.demanded.contains(value) && !self.dequantized.contains_key(value) {
@@ -350,7 +351,7 @@ impl Rewriter<'_> {
     }
 }
 
-/// Widens weight scales where the bias would not fit 32 bits at the product of both scales.
+/// Increases weight scales if the bias would not fit 32 bits at the product of both scales.
 fn widen_for_bias(scales: &mut [f32], bias: &[f32], input: f32) {
     let slots = scales.len().max(1);
     for (index, value) in bias.iter().enumerate() {

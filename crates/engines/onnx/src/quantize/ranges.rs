@@ -1,45 +1,45 @@
-//! What calibration has seen.
+//! The observations of a calibration.
 
 use std::collections::BTreeMap;
 
 use crate::Error;
 
-/// Smallest and largest value of each observed tensor. Order of observations does not matter.
+/// Smallest and largest value of each observed tensor. The order of observations does not matter.
 #[derive(Debug, Clone, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Ranges(BTreeMap<String, (f32, f32)>);
 
 // === impl Ranges ===
 
 impl Ranges {
-    /// Nothing seen yet.
+    /// No observations.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Widens the range of `tensor` to hold `values`: all its elements, or only their extremes.
-    /// Infinities and NaN are passed over.
+    /// Widens the range of `tensor` to hold `values`: all its elements, or only their extremes. Infinities and NaN are
+    /// ignored.
     pub fn observe(&mut self, tensor: &str, values: &[f32]) {
         for value in values.iter().copied().filter(|value| value.is_finite()) {
             self.widen(tensor, value, value);
         }
     }
 
-    /// Takes in what another calibration has seen.
+    /// Adds the observations of another calibration.
     pub fn merge(&mut self, other: &Self) {
         for (tensor, (low, high)) in &other.0 {
             self.widen(tensor, *low, *high);
         }
     }
 
-    /// The same where a few values at either end do not count: of a tensor with samples, the range that holds a share
-    /// of them, never wider than what was seen. What is outside is then answered as the end that it is beyond, and
-    /// everything inside has finer steps.
+    /// The same ranges without a few values at either end. A tensor with samples gets the range that holds a share of
+    /// them, never wider than the observed one. Values outside are rounded to the nearer end, and values inside have
+    /// finer steps.
     #[must_use]
     pub fn clipped(&self, samples: &BTreeMap<String, Vec<f32>>, share: f64) -> Self {
         let clip = |(tensor, seen): (&String, &(f32, f32))| {
             let held = samples.get(tensor).and_then(|values| ends(values, share));
             let range = held.map_or(*seen, |(low, high)| (low.max(seen.0), high.min(seen.1)));
-            // A tensor that is zero but for a few values is those values.
+            // If a tensor is zero except for a few values, those values are its range.
             let is_empty = range.0.min(0.0) == 0.0 && range.1.max(0.0) == 0.0;
             (tensor.clone(), if is_empty { *seen } else { range })
         };
@@ -49,7 +49,7 @@ impl Ranges {
     /// Smallest and largest value of a tensor, widened to hold zero.
     ///
     /// # Errors
-    /// [`Error::MissingRange`] when no finite value was observed.
+    /// [`Error::MissingRange`] if no finite value was observed.
     pub fn get(&self, tensor: &str) -> Result<(f32, f32), Error> {
         self.0
             .get(tensor)
@@ -72,7 +72,7 @@ impl Ranges {
     }
 }
 
-/// Between which values a share of the finite ones lies, as many being left out at either end.
+/// The values between which a share of the finite ones lies; as many are left out at either end.
 fn ends(values: &[f32], share: f64) -> Option<(f32, f32)> {
     let finite = values.iter().copied().filter(|value| value.is_finite());
     let mut sorted: Vec<f32> = finite.collect();

@@ -1,13 +1,12 @@
-//! Weights in 8 or 4 bits, everything else as it was: `MatMulNBits`, an operator of ONNX Runtime.
+//! Weights in 8 or 4 bits, everything else unchanged: `MatMulNBits`, an operator of ONNX Runtime.
 //!
 //! Each output's weights are cut into blocks of [`BLOCK`]. A block has one scale: its element of the greatest
-//! magnitude, with its sign, becomes the lowest number there is, so both ends of the range are used. What is
-//! read from memory for a lone query becomes a quarter or an eighth, which is what large matrices wait for.
-//! Small ones gain nothing: they are left as they are.
+//! magnitude, with its sign, becomes the lowest number, so both ends of the range are used. The bytes that a lone query
+//! reads from memory, which limit the speed of large matrices, become a quarter or an eighth. Small matrices gain
+//! nothing and stay unchanged.
 //!
-//! Tables that rows are gathered from, such as embeddings of words, are most of what many models of text hold. They are
-//! kept in 8 bits whatever the rest has, each row with a scale of its own; the rows that are gathered become floats
-//! again.
+//! Tables that rows are gathered from, such as embeddings of words, are most of the bytes of many text models. They are
+//! stored in 8 bits whatever the rest has, each row with a scale of its own; the gathered rows become floats again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,16 +22,16 @@ use super::{
     linear::{Kind, Linear},
 };
 
-/// Weights of one scale.
+/// Number of weights with one scale.
 const BLOCK: usize = 32;
 
-/// Elements of a matrix that is worth it.
+/// Least number of elements of a matrix that is quantised.
 const LEAST: usize = 1 << 14;
 
-/// Elements of all of them together that make a variant.
+/// Least number of elements of all of them together that justifies a variant.
 const LEAST_IN_ALL: usize = 1 << 20;
 
-/// The oldest operator set in which `MatMul` and `Gemm` are as they are today.
+/// The oldest operator set in which `MatMul` and `Gemm` have their present form.
 const OLDEST: i64 = 9;
 
 /// Steps of an element of a table on either side of zero.
@@ -41,15 +40,15 @@ const STEPS: f32 = 127.0;
 /// The set of ONNX Runtime's own operators.
 const DOMAIN: &str = "com.microsoft";
 
-/// How exact inputs have to be: 8 bits will do, which is what the quick kernels take.
+/// The required accuracy of inputs: 8 bits suffice, and the fast kernels use them.
 const ACCURACY_LEVEL: i64 = 4;
 
-/// Turns the constant weights of every large `MatMul` and `Gemm` into numbers of `bits`, 4 or 8, and the large tables
-/// of `Gather` into numbers of 8.
+/// Converts the constant weights of every large `MatMul` and `Gemm` to `bits` bits, 4 or 8, and the large tables of
+/// `Gather` to 8 bits.
 ///
 /// # Errors
-/// [`Error::SmallWeights`] when there are too few of them, and what [`quantize_dynamic`](super::quantize_dynamic)
-/// has besides.
+/// [`Error::SmallWeights`] if there are too few of them, and the errors of
+/// [`quantize_dynamic`](super::quantize_dynamic).
 pub fn quantize_weights_only<'a>(
     model: impl Into<Source<'a>>,
     bits: u8,
@@ -88,7 +87,7 @@ pub fn quantize_weights_only<'a>(
     })
 }
 
-/// The weights of a node, those of each output together.
+/// The weights of a node, grouped by output.
 struct Matrix {
     input: String,
     output: String,
@@ -186,7 +185,7 @@ impl Matrix {
     }
 }
 
-/// Tables that nothing but `Gather` reads, row by row.
+/// Tables that only `Gather` reads, row by row.
 struct Tables {
     names: BTreeSet<String>,
     made: BTreeMap<String, Table>,
@@ -197,7 +196,7 @@ struct Tables {
 struct Table {
     rows: String,
     scales: String,
-    /// Elements that are new to the graph.
+    /// Number of elements that are new to the graph.
     elements: usize,
 }
 
@@ -269,7 +268,7 @@ impl Tables {
 // === impl Table ===
 
 impl Table {
-    /// Gathers rows and their scales in the place of `node`.
+    /// Gathers rows and their scales in place of `node`.
     fn gather(&self, node: &NodeProto, editor: &mut Editor<'_>, nodes: &mut Vec<NodeProto>) {
         let (Some(index), Some(output)) = (node.input.get(1), node.output.first()) else {
             nodes.push(node.clone());
@@ -301,7 +300,7 @@ fn gathers_rows(node: &NodeProto) -> bool {
     node.is("Gather") && axis.unwrap_or(0) == 0
 }
 
-/// Appends a block, filled up with zeros; its scale.
+/// Appends a block, padded with zeros; returns its scale.
 fn pack(block: &[f32], bits: u8, packed: &mut Vec<u8>) -> f32 {
     let middle = f32::from(1_u8 << (bits - 1));
     let further = |most: f32, value: &f32| match value.abs() > most.abs() {
@@ -350,7 +349,7 @@ mod tests {
             };
             for (at, value) in block.iter().enumerate() {
                 let back = (number(at) - middle) as f32 * scale;
-                // One number less lies on the side of zero that has not the greatest.
+                // The side of zero without the greatest element has one number less.
                 assert!(
                     (back - value).abs() <= scale.abs() * 1.001,
                     "{back} for {value}"

@@ -1,8 +1,8 @@
-//! Which label an image has.
+//! Finds the label of each image.
 
 use super::*;
 
-/// Lists of labels, as they are usually called; the second is Hugging Face's.
+/// The usual names of lists of labels; the second is Hugging Face's.
 const LISTS: [&str; 2] = ["labels.csv", "metadata.csv"];
 
 /// Names of the column with the files.
@@ -18,7 +18,7 @@ pub(super) struct LabelledImage {
     label: Option<String>,
 }
 
-/// The images of a folder in order, and the classes that folders name.
+/// The images of a folder in order, and the classes in the names of folders.
 pub(super) fn find(folder: &Path) -> Result<(Vec<LabelledImage>, Vec<String>), Error> {
     for name in LISTS {
         let list = folder.join(name);
@@ -109,7 +109,7 @@ fn is_image(path: &Path) -> bool {
     matches!(extension.as_str(), "jpg" | "jpeg" | "png")
 }
 
-/// The labels as an `.npy` file: integers or floats where all are, text otherwise. `None` where there are none.
+/// The labels as an `.npy` file: integers or floats if all are, text otherwise. `None` if there are none.
 pub(super) fn array(images: &[LabelledImage]) -> Result<Option<Vec<u8>>, Error> {
     let labels = images.iter().map(|image| image.label.as_deref());
     let Some(labels) = labels.collect::<Option<Vec<&str>>>() else {

@@ -1,30 +1,30 @@
-//! What happens to an image before a model sees it.
+//! The preprocessing of an image for a model.
 
 use image::imageops::FilterType;
 use serde_json::Value;
 
 use crate::Error;
 
-/// The side from which on ConvNeXt takes whole images, pixels.
+/// The side from which ConvNeXt uses whole images, pixels.
 const WHOLE_SIDE: u32 = 384;
 
-/// How images are brought to a model's size.
+/// How images get a model's size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resize {
-    /// As small as covers it, then cut to the middle.
+    /// To the smallest size that covers it, then cropped to the middle.
     Cover,
-    /// Until the shorter side has so many pixels, then cut to the middle. Never smaller than what the model takes.
+    /// Until the shorter side has this many pixels, then cropped to the middle. Never smaller than the model's size.
     ShorterSide(u32),
-    /// To exactly its height and width, whatever becomes of their ratio.
+    /// To exactly its height and width, without keeping the ratio.
     Exact,
 }
 
-/// How pixels are made of those around them.
+/// How pixels are computed from those around them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Filter {
     /// The nearest.
     Nearest,
-    /// By distance, over all pixels that become one: Pillow's and torchvision's usual way.
+    /// By distance, over all pixels that become one: the default of Pillow and torchvision.
     Bilinear,
     /// By cubic polynomials (Catmull-Rom, as Pillow's).
     Bicubic,
@@ -32,20 +32,20 @@ pub enum Filter {
     Lanczos,
 }
 
-/// What happens to an image before a model sees it.
+/// The preprocessing of an image for a model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Preprocessing {
-    /// Height and width, pixels, where the model takes any.
+    /// Height and width, pixels, if the model accepts any.
     pub size: Option<(u32, u32)>,
-    /// How they are brought to it.
+    /// How they get that size.
     pub resize: Resize,
-    /// How pixels are made.
+    /// How pixels are computed.
     pub filter: Filter,
-    /// What values of 0 to 255 are multiplied by.
+    /// Factor of the values 0 to 255.
     pub scale: f32,
-    /// What is taken off then, for each channel, or one for all.
+    /// Subtracted after that, for each channel, or one number for all.
     pub mean: Vec<f32>,
-    /// What is divided by then.
+    /// Divisor after that, for each channel, or one number for all.
     pub deviation: Vec<f32>,
 }
 
@@ -76,10 +76,10 @@ impl From<Filter> for FilterType {
 // === impl Preprocessing ===
 
 impl Preprocessing {
-    /// What a Hugging Face export says in its `preprocessor_config.json`.
+    /// Reads the `preprocessor_config.json` of a Hugging Face export.
     ///
     /// # Errors
-    /// When it is no JSON, or asks for what is not known here.
+    /// If it is not JSON, or asks for something that is not known here.
     pub fn read(config: &[u8]) -> Result<Self, Error> {
         let config: Value = serde_json::from_slice(config)
             .map_err(|error| Error::Unfit(format!("`preprocessor_config.json`: {error}")))?;
@@ -113,7 +113,7 @@ impl Preprocessing {
         }
         found.scale = match is_on("do_rescale") {
             true => config["rescale_factor"].as_f64().unwrap_or(1.0 / 255.0) as f32,
-            // Older files know normalisation alone, which came with it.
+            // Older files have only normalisation, which implied it.
             false if config["do_rescale"].is_null() => found.scale,
             false => 1.0,
         };
@@ -129,14 +129,14 @@ impl Preprocessing {
         !(self.mean.is_empty() && self.deviation.is_empty())
     }
 
-    /// Whether a mean and a deviation are given for each of so many channels, one for all, or none.
+    /// Whether a mean and a deviation are given for each of `channels` channels, one for all, or none.
     pub(super) fn fits(&self, channels: usize) -> bool {
         let fits = |values: &[f32]| values.len() <= 1 || values.len() == channels;
         let is_positive = |value: &f32| *value > 0.0;
         fits(&self.mean) && fits(&self.deviation) && self.deviation.iter().all(is_positive)
     }
 
-    /// The element that a pixel's value in a channel becomes.
+    /// The element for a pixel's value in a channel.
     pub(super) fn element(&self, channel: usize, value: u8) -> f32 {
         let of = |values: &[f32], otherwise| {
             let value = values.get(channel).or(values.first());
@@ -170,8 +170,8 @@ fn area(value: &Value) -> Option<(u32, u32)> {
     number(&value["height"]).zip(number(&value["width"]))
 }
 
-/// Whether images of which nothing is cut out become a square whatever their ratio: to ViT and its kin a number is the
-/// side of that, and ConvNeXt cuts from none of so many pixels.
+/// Whether images of which nothing is cropped become a square whatever their ratio. For ViT and similar models, a
+/// single number is the side of that square; ConvNeXt crops nothing from images of at least a certain size.
 fn is_stretched(side: u32, config: &Value) -> bool {
     match config["crop_pct"].is_null() {
         true => config["size"].is_u64(),
@@ -179,7 +179,7 @@ fn is_stretched(side: u32, config: &Value) -> bool {
     }
 }
 
-/// ConvNeXt resizes to more than it then cuts out, by a share.
+/// ConvNeXt resizes to a larger size than it then crops, by a ratio.
 fn cropped(side: u32, config: &Value) -> u32 {
     match config["crop_pct"].as_f64() {
         Some(share) if share > 0.0 && side < WHOLE_SIDE => (f64::from(side) / share) as u32,

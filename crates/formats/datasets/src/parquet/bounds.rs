@@ -1,8 +1,8 @@
-//! Bounds of the memory that rows take.
+//! Limits the memory that rows take.
 //!
-//! A few bytes of a page may stand for any number of values: levels and values are written in runs, and each value may be a
-//! long text of a dictionary. So each page is looked at before its values are decoded: how much it holds as it is, and how
-//! much the longest row of the group may take. Runs are counted without writing them out.
+//! A few bytes of a page may stand for any number of values: levels and values are written in runs, and each value may
+//! be a long text of a dictionary. So each page is examined before its values are decoded: its size, and the greatest
+//! size of the longest row of the group. Runs are counted without expanding them.
 
 use std::sync::{
     Arc,
@@ -29,13 +29,13 @@ use levels::Records;
 /// Most bytes of pages and dictionaries that are held at once, of all columns.
 const MAX_PAGES_BYTES: u64 = 2 << 30;
 
-/// Most bytes of the longest row, each column at its longest.
+/// Most bytes of the longest row, each column with its longest value.
 const MAX_ROW_BYTES: u64 = 1 << 30;
 
-/// What an element of a row takes beside its text: as a value, with its levels, and as JSON.
+/// Bytes of memory of a row's element in addition to its text: as a value, with its levels, and as JSON.
 const ELEMENT_BYTES: u64 = 64;
 
-/// What a text of a dictionary takes beside its bytes; numbers take no more than they do in the file.
+/// Bytes of memory of a dictionary's text in addition to its bytes; numbers take no more than in the file.
 const DICTIONARY_TEXT_BYTES: u64 = 32;
 
 /// Values that are decoded at once, of all columns.
@@ -44,7 +44,7 @@ const VALUES_AT_ONCE: usize = 1 << 20;
 /// Most rows that are decoded at once.
 const ROWS_AT_ONCE: usize = 1024;
 
-/// Rows of a file that are decoded at once: one where a row may have any number of elements.
+/// Rows of a file that are decoded at once: one if a row may have any number of elements.
 pub(super) fn rows_at_once(schema: &SchemaDescriptor) -> usize {
     let columns = schema.columns();
     match columns.iter().any(|column| column.max_rep_level() > 0) {
@@ -53,7 +53,7 @@ pub(super) fn rows_at_once(schema: &SchemaDescriptor) -> usize {
     }
 }
 
-/// A file whose rows are refused where they take too much memory.
+/// A file whose rows are refused if they take too much memory.
 pub(super) struct Bounded<R>(pub(super) R);
 
 /// A group of its rows.
@@ -62,7 +62,7 @@ struct Group<'a> {
     taken: Arc<Taken>,
 }
 
-/// What the columns of a group take together, bytes.
+/// Memory of all columns of a group, bytes.
 #[derive(Debug, Default)]
 struct Taken {
     pages: AtomicU64,
@@ -87,7 +87,7 @@ struct Column {
     /// Bytes of the longest text in the dictionary.
     longest_text: u64,
     records: Records,
-    /// What is counted of it in [`Taken`]: pages, and its part of a row.
+    /// Its share in [`Taken`]: pages, and its part of a row.
     counted: (u64, u64),
 }
 
@@ -205,17 +205,17 @@ impl Column {
         match levels_of(page) {
             _ if self.max_level == 0 => self.records.add(0, values),
             Some(levels) => self.records.count(levels, self.max_level, values),
-            // How they are written is no longer in use: they may be one row.
+            // This encoding of levels is obsolete: the values may be one row.
             None => self.records.add(1, values),
         }
     }
 
-    /// Counts what is held now in place of what was; fails where that is too much of all columns.
+    /// Replaces the column's share by the present one; fails if the sum of all columns is too large.
     fn count(&mut self, taken: &Taken) -> Result<(), ParquetError> {
         let element = ELEMENT_BYTES + self.longest_text;
         let row = self.records.longest().saturating_mul(element);
         let (pages_before, row_before) = self.counted;
-        // One that is too large alone is counted as such, so that no sum overflows.
+        // A share that is too large alone is limited, so that no sum overflows.
         let (pages, row) = (
             (self.page + self.dictionary).min(MAX_PAGES_BYTES + 1),
             row.min(MAX_ROW_BYTES + 1),
@@ -239,7 +239,7 @@ fn replace(sum: &AtomicU64, before: u64, now: u64) -> u64 {
     sum.fetch_add(now, Ordering::Relaxed) + now
 }
 
-/// The levels of repetition of a page, in runs; none where they are written otherwise.
+/// The levels of repetition of a page, in runs; `None` if they have another encoding.
 fn levels_of(page: &Page) -> Option<&[u8]> {
     match page {
         Page::DataPage {
@@ -249,7 +249,7 @@ fn levels_of(page: &Page) -> Option<&[u8]> {
         } => {
             let (length, rest) = buf.split_first_chunk::<4>()?;
             let length = u32::from_le_bytes(*length) as usize;
-            // One that is cut off is for the decoder to refuse.
+            // The decoder refuses levels that are cut off.
             Some(rest.get(..length).unwrap_or(rest))
         }
         Page::DataPageV2 {
@@ -261,7 +261,7 @@ fn levels_of(page: &Page) -> Option<&[u8]> {
     }
 }
 
-/// Bytes of the longest text of a dictionary: each stands behind its length.
+/// Bytes of the longest text of a dictionary: each text follows its length.
 fn longest_text(mut dictionary: &[u8]) -> u64 {
     let mut longest = 0;
     while let Some((length, rest)) = dictionary.split_first_chunk::<4>() {

@@ -1,4 +1,4 @@
-//! Members of an archive in a file, of which only the directory and what is asked for is read.
+//! Members of an archive in a file, of which only the directory and the requested members are read.
 
 use std::io::{self, Read, Seek, SeekFrom};
 
@@ -21,7 +21,7 @@ pub fn list(file: &mut (impl Read + Seek)) -> io::Result<Option<Vec<Entry>>> {
     Ok(zip::entries(&part(file, start, bytes)?))
 }
 
-/// A member that is stored as it is and has at most `limit` bytes; `None` where it is another.
+/// A member that is stored without compression and has at most `limit` bytes; `None` for any other.
 pub fn read(
     file: &mut (impl Read + Seek),
     entry: &Entry,
@@ -38,7 +38,7 @@ pub fn read(
     }
 }
 
-/// At most so many bytes from there on.
+/// At most `bytes` bytes from `start` on.
 pub fn part(file: &mut (impl Read + Seek), start: u64, bytes: u64) -> io::Result<Vec<u8>> {
     file.seek(SeekFrom::Start(start))?;
     let mut part = Vec::new();

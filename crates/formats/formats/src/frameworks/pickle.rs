@@ -1,37 +1,38 @@
-//! Which classes and functions a pickle names, found by reading its opcodes; nothing of it is run.
+//! The classes and functions that a pickle names, found by reading its opcodes; nothing of it is run.
 //!
 //! The opcodes are those of `pickletools` in Python's standard library, protocols 0 to 5.
 
 use std::collections::{HashMap, HashSet};
 
-/// What a pickle names: `module name`, once each in the order of the first mention; [`UNKNOWN`] where a name is computed.
+/// The names in a pickle: `module name`, once each, in the order of the first mention; [`UNKNOWN`] for a name that is
+/// computed.
 pub type Names = Vec<String>;
 
-/// A name that opcodes alone do not tell.
+/// A name that the opcodes alone do not show.
 pub const UNKNOWN: &str = "?";
 
 /// Opcodes without an argument.
 const BARE: &[u8] = b"()012NQRb]aeslutdo}.\x81\x85\x86\x87\x88\x89\x8f\x90\x91\x92\x93\x94\x97\x98";
-/// Opcodes that leave the names of the last two texts as they are.
+/// Opcodes that leave the last two texts unchanged.
 const SILENT: &[u8] = b"\x94\x80\x95qrp";
 const STOP: u8 = b'.';
 const MEMOIZE: u8 = 0x94;
 const STACK_GLOBAL: u8 = 0x93;
-/// So many things are remembered. In a pickle that memoises more, names out of the memo are unknown.
+/// Most memoised objects that are remembered. In a pickle with more, names from the memo are unknown.
 const MOST_MEMOISED: usize = 4 << 20;
 
-/// What follows an opcode.
+/// The argument of an opcode.
 #[derive(Clone, Copy)]
 enum Argument {
-    /// So many bytes.
+    /// This many bytes.
     Bytes(usize),
-    /// A number of so many bytes, and then as many bytes as it says.
+    /// A number with this many bytes, and then as many bytes as it says.
     Counted(usize),
-    /// So many lines.
+    /// This many lines.
     Lines(usize),
 }
 
-/// The names of one pickle, and what follows it; `None` where the bytes are no pickle or break off.
+/// The names of one pickle, and the bytes after it; `None` if the bytes are not a pickle or are cut off.
 pub fn names(bytes: &[u8]) -> Option<(Names, &[u8])> {
     let mut reader = Reader {
         rest: bytes,
@@ -46,9 +47,9 @@ pub fn names(bytes: &[u8]) -> Option<(Names, &[u8])> {
 
 struct Reader<'a> {
     rest: &'a [u8],
-    /// The last two things that were put on the stack, where they are texts.
+    /// The last two objects on the stack, if they are texts.
     texts: [Option<&'a str>; 2],
-    /// What was memoised, by its place, with its text where it is one; nothing where it would have become too large.
+    /// The memoised objects, by index, with their text if they are texts; `None` if there were too many.
     memo: Option<HashMap<u64, Option<&'a str>>>,
     names: Names,
     seen: HashSet<String>,
@@ -57,7 +58,7 @@ struct Reader<'a> {
 // === impl Reader ===
 
 impl<'a> Reader<'a> {
-    /// Reads one opcode; whether it was the last.
+    /// Reads one opcode; returns whether it was the last.
     fn step(&mut self) -> Option<bool> {
         let (&opcode, rest) = self.rest.split_first()?;
         self.rest = rest;
@@ -112,7 +113,7 @@ impl<'a> Reader<'a> {
         self.texts = [self.texts[1], text];
     }
 
-    /// Keeps a place for everything that is memoised, since later ones are counted by it.
+    /// Keeps an index for every memoised object, because later ones are counted by it.
     fn remember(&mut self, at: u64) {
         if let Some(memo) = &mut self.memo {
             memo.insert(at, self.texts[1]);
@@ -159,7 +160,7 @@ fn argument(opcode: u8) -> Option<Argument> {
     })
 }
 
-/// The place in the memo that an argument names, in bytes or in decimals.
+/// The memo's index in an argument, in bytes or in decimals.
 fn place(opcode: u8, argument: &[u8]) -> Option<u64> {
     match opcode {
         b'g' | b'p' => std::str::from_utf8(argument).ok()?.trim().parse().ok(),
@@ -202,7 +203,7 @@ mod tests {
 
     #[test]
     fn a_name_from_the_memo_is_found_and_a_computed_one_is_unknown() {
-        // `torch`, then `A` of it, then `B` of the same text out of the memo.
+        // `torch`, then `A` of it, then `B` of the same text from the memo.
         let twice = b"\x80\x04\x8c\x05torch\x94\x8c\x01A\x94\x93\x94h\x00\x8c\x01B\x93.";
         let (found, _) = names(twice).expect("a pickle");
         assert_eq!(found, ["torch A", "torch B"]);
@@ -212,7 +213,7 @@ mod tests {
 
     #[test]
     fn a_long_text_that_is_memoised_again_and_again_is_not_copied() {
-        // A mebibyte of text and five million marks of it: names out of the memo are unknown, and others are found.
+        // A mebibyte of text and five million marks of it: names from the memo are unknown, and others are found.
         let mut pickle = b"\x80\x04X\x00\x00\x10\x00".to_vec();
         pickle.extend(std::iter::repeat_n(b'a', 1 << 20));
         pickle.extend(std::iter::repeat_n(MEMOIZE, 5 << 20));

@@ -114,7 +114,7 @@ fn a_pickle_of_other_classes_is_more_than_weights() {
 }
 
 proptest! {
-    /// Nothing that a damaged file says about itself makes it more than a file that is taken for something.
+    /// A damaged file causes no panic, whatever it says about itself.
     #[test]
     fn damaged_files_are_read_without_a_panic(
         name in prop::sample::select(vec!["module.pt", "weights-legacy.pth", "program.pt2"]),

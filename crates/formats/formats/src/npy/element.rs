@@ -1,11 +1,11 @@
-//! NumPy's type strings and what they become.
+//! NumPy's type strings and the types that they become.
 
 use bytes::{Bytes, BytesMut};
 use sextant_types::{DataType, Tensor, Texts, TextsBuilder};
 
 use super::Problem;
 
-/// The type of an array's elements, where it has a counterpart.
+/// The type of an array's elements, if a tensor has that type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Element {
     data_type: DataType,
@@ -34,10 +34,10 @@ impl Element {
         self.size
     }
 
-    /// A tensor of this shape from as many elements as they lie in the file.
+    /// A tensor with this shape from the elements as they are in the file.
     ///
     /// # Errors
-    /// When an element is none of its type, or there are more or fewer than the shape says.
+    /// If an element is not valid for its type, or the shape has another number of elements.
     pub fn tensor(self, shape: Vec<usize>, data: &Bytes) -> Result<Tensor, Problem> {
         let tensor = match self.data_type {
             DataType::Bytes => Tensor::from_texts(shape, self.strings(data)?),
@@ -105,9 +105,9 @@ fn known(descr: &str) -> Option<Element> {
         ('f', 2) => DataType::Fp16,
         ('f', 4) => DataType::Fp32,
         ('f', 8) => DataType::Fp64,
-        // NumPy knows no brain floats: those of `ml_dtypes` are saved as two bytes of anything.
+        // NumPy has no brain floats: those of `ml_dtypes` are saved as two untyped bytes.
         ('V', 2) if order == '<' => DataType::Bf16,
-        // Elements of no bytes: a file of none could have any number of them.
+        // Elements without bytes: an empty file could have any number of them.
         ('S' | 'a' | 'U', 0) => return None,
         ('S' | 'a' | 'U', _) => DataType::Bytes,
         _ => return None,
@@ -129,8 +129,8 @@ fn swapped(data: &[u8], size: usize) -> Bytes {
     bytes.freeze()
 }
 
-/// NumPy's name of an element type. It has none for bfloat16, which is written as the `f4` that
-/// holds the same numbers, nor for strings of any length.
+/// NumPy's name of an element type. It has none for bfloat16, which is written as `f4` with the
+/// same numbers, nor for strings of any length.
 pub(super) fn descr(data_type: DataType) -> Option<&'static str> {
     Some(match data_type {
         DataType::Bool => "|b1",

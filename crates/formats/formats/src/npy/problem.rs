@@ -3,10 +3,10 @@
 /// What is wrong with an array, as a sentence about it, and what to do.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
-    /// Another kind of file.
+    /// Not a file of NumPy.
     #[error("it is not a NumPy array: it does not begin with `\\x93NUMPY`")]
     NotNumpy,
-    /// A version of the format that is not known.
+    /// An unknown version of the format.
     #[error("version {0}.{1} of NumPy's format is not known")]
     Version(u8, u8),
     /// The file ends within its header.
@@ -15,7 +15,7 @@ pub enum Problem {
     /// The header is longer than any that NumPy writes.
     #[error("its header is too long")]
     HeaderTooLong,
-    /// The header is not the dictionary that it should be.
+    /// The header is not the expected dictionary.
     #[error("its header cannot be read: {0}")]
     Header(String),
     /// Elements with fields.
@@ -27,10 +27,10 @@ pub enum Problem {
     /// The element type has no counterpart in a tensor.
     #[error("its dtype `{0}` is not supported: use a bool, integer, float or string dtype")]
     Dtype(String),
-    /// The array is stored column by column, and is to be read record by record.
+    /// The array is stored column by column, and must be read record by record.
     #[error("it is in Fortran order: save `numpy.ascontiguousarray(..)` instead")]
     FortranOrder,
-    /// The data has another length than the header says.
+    /// The data's length differs from that of the header's shape.
     #[error("its shape {shape:?} needs {expected} bytes, and {given} are there")]
     Length {
         /// The shape in the header.
@@ -40,7 +40,7 @@ pub enum Problem {
         /// Bytes that are there.
         given: u64,
     },
-    /// An element is none of its type, or the shape does not fit a tensor.
+    /// An element is not valid for its type, or the shape does not fit a tensor.
     #[error("{0}")]
     Elements(String),
 }

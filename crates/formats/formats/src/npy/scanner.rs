@@ -11,7 +11,7 @@ pub(super) struct Fields<'a> {
     pub(super) shape: Vec<usize>,
 }
 
-/// What is left of the header.
+/// The rest of the header.
 pub(super) struct Scanner<'a>(&'a str);
 
 impl<'a> Scanner<'a> {

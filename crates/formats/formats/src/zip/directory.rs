@@ -5,7 +5,7 @@ use super::{CENTRAL, ELSEWHERE, END, END_64, EXTRA_64, Entry, LOCATOR_64, Method
 pub(super) const END_BYTES: usize = 22;
 pub(super) const LOCATOR_BYTES: usize = 20;
 
-/// What an archive ends with.
+/// The end of an archive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
     /// The directory's place and size, bytes.
@@ -15,15 +15,15 @@ pub enum End {
         /// Its size.
         bytes: u64,
     },
-    /// They stand in another record: see [`large_end`].
+    /// Another record has them: see [`large_end`].
     Large {
-        /// Where that begins.
+        /// Where that record begins.
         at: u64,
     },
 }
 
 impl End {
-    /// Finds it in the last [`TAIL_BYTES`](super::TAIL_BYTES) of an archive.
+    /// Finds the end in the last [`TAIL_BYTES`](super::TAIL_BYTES) of an archive.
     pub fn find(tail: &[u8]) -> Option<Self> {
         let last = tail.len().checked_sub(END_BYTES)?;
         let is_end = |at: &usize| number::<4>(tail, *at) == Some(u64::from(END));
@@ -40,7 +40,7 @@ impl End {
     }
 }
 
-/// Where a large directory begins, and its size, bytes; from its end of
+/// Where a large directory begins, and its size, bytes; from the record of
 /// [`LARGE_END_BYTES`](super::LARGE_END_BYTES).
 pub fn large_end(end: &[u8]) -> Option<(u64, u64)> {
     (number::<4>(end, 0)? == u64::from(END_64)).then_some(())?;
@@ -56,7 +56,7 @@ pub fn entries(mut directory: &[u8]) -> Option<Vec<Entry>> {
         let (name, extra, comment) = (length(28)?, length(30)?, length(32)?);
         let text = directory.get(46..46 + name)?;
         let mut large = LargeFields::of(directory.get(46 + name..46 + name + extra)?);
-        // In this order they stand in the extra field.
+        // The extra field has them in this order.
         let bytes = large.or(number::<4>(directory, 24)?)?;
         let packed_bytes = large.or(number::<4>(directory, 20)?)?;
         let header_at = large.or(number::<4>(directory, 42)?)?;

@@ -1,4 +1,4 @@
-//! Archives of members that are stored as they are.
+//! Archives of members without compression.
 
 use bytes::Bytes;
 
@@ -6,10 +6,10 @@ use super::{CENTRAL, ELSEWHERE, END, END_64, EXTRA_64, LOCAL, LOCATOR_64};
 
 /// The version of the format that knows large members.
 const VERSION: u16 = 45;
-/// 1 January 1980: the same records make the same bytes whenever they are written.
+/// 1 January 1980: the same records make the same bytes at any time.
 const DATE: u32 = 0x0021_0000;
 
-/// A member that is about to be written; its checksum is known before its bytes are.
+/// A member to be written; its checksum must be known before its bytes.
 #[derive(Debug, Clone)]
 pub struct NewMember {
     /// Its name.
@@ -21,7 +21,7 @@ pub struct NewMember {
 }
 
 impl NewMember {
-    /// What stands before its bytes.
+    /// The header before its bytes.
     pub fn header(&self) -> Bytes {
         let mut out = Vec::new();
         out.extend_from_slice(&LOCAL.to_le_bytes());
@@ -70,7 +70,7 @@ fn extra(out: &mut Vec<u8>, numbers: &[u64]) {
     }
 }
 
-/// What stands behind the last member.
+/// The directory after the last member.
 pub fn directory_of(members: &[NewMember]) -> Bytes {
     let mut out = Vec::new();
     let mut at = 0;

@@ -1,4 +1,4 @@
-//! The bytes of a joined file, on their way to the store.
+//! Sends the bytes of a joined file to the store.
 
 use std::io;
 
@@ -126,7 +126,7 @@ impl Join<'_> {
         })
     }
 
-    /// Appends the rows of a part; with the groups that are complete by then.
+    /// Appends the rows of a part, and sends the groups that are complete by then.
     async fn append(&self, mut sheet: Sheet, chunk: u64) -> Result<(Sheet, Vec<Bytes>), Error> {
         let (path, header) = self.part(chunk).await?;
         let mut blocks = Vec::new();
@@ -231,7 +231,7 @@ impl Join<'_> {
     }
 }
 
-/// Does what takes a core for a while where no other task waits for the thread.
+/// Runs work that takes a core for a while where no other task waits for the thread.
 async fn compute<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Error> + Send + 'static,
 ) -> Result<T, Error> {
@@ -246,7 +246,7 @@ fn damaged(path: &ObjectPath, reason: &'static str) -> Error {
     }
 }
 
-/// Whether the store still takes bytes.
+/// Sends a piece; returns whether the store still accepts bytes.
 async fn give(sender: &Sender, piece: Bytes) -> bool {
     sender.send(Ok(piece)).await.is_ok()
 }

@@ -1,4 +1,4 @@
-//! In place of what reads and writes Parquet, where the feature `parquet` is off.
+//! Replaces the code that reads and writes Parquet if the feature `parquet` is off.
 
 use std::{convert::Infallible, sync::Arc};
 
@@ -11,11 +11,11 @@ use crate::{Error, Files, csv, part::Column, reader::Line};
 const ABSENT: &str = "this binary has been built without Parquet: build the whole one with `cargo build --release \
                       --package sextant`";
 
-/// A file that nobody writes.
+/// A file that cannot be written.
 pub(crate) struct Sheet(&'static Infallible);
 
 impl Sheet {
-    /// Refuses to write one.
+    /// Refuses to write a file.
     pub(crate) fn new(_: &[Column]) -> Result<Self, Error> {
         let reason = format!("{ABSENT}, or write `csv`, `npz` or `jsonl`");
         Err(Error::output("parquet", reason))
@@ -38,7 +38,7 @@ impl Sheet {
     }
 }
 
-/// What no file becomes.
+/// A file that cannot be opened.
 pub(crate) enum Table {}
 
 impl Table {

@@ -1,7 +1,7 @@
-//! Answers as Parquet: a column for each output, of lists where a record has several elements.
+//! Answers as Parquet: a column for each output, of lists if a record has several elements.
 //!
-//! Rows are written in groups whose size depends on the columns alone, so that the same answers are the same file however
-//! they came in chunks. A record without an answer is null in each column.
+//! Rows are written in groups whose size depends on the columns alone, so that the same answers make the same file
+//! whatever their chunks were. A record without an answer is null in each column.
 
 use std::{mem, sync::Arc};
 
@@ -24,7 +24,7 @@ use sextant_types::DataType;
 
 use crate::{Error, part::Column, text};
 
-/// Elements of a group take about so many bytes.
+/// Approximate bytes of a group's elements.
 const GROUP_BYTES: u64 = 4 << 20;
 
 /// Most rows of a group.
@@ -33,16 +33,16 @@ const MOST_ROWS: u64 = 1 << 16;
 /// A file that is being written.
 pub(crate) struct Sheet {
     columns: Arc<[Column]>,
-    /// Its bytes are taken as groups are complete.
+    /// Its bytes are taken whenever a group is complete.
     writer: SerializedFileWriter<Vec<u8>>,
-    /// What waits for its group, by column.
+    /// Elements that wait for their group, by column.
     waiting: Vec<Cells>,
-    /// Whether each row that waits has an answer.
+    /// Whether each waiting row has an answer.
     there: Vec<bool>,
     group_rows: usize,
 }
 
-/// Elements of rows, one after the other; of those without an answer, too.
+/// Elements of rows, one after the other, also of rows without an answer.
 enum Cells {
     Plain(Vec<u8>),
     Texts(Vec<ByteArray>),
@@ -74,7 +74,7 @@ impl Sheet {
         })
     }
 
-    /// Appends rows: of each column the block of a part, and whether each row has an answer. `None` is a block that
+    /// Appends rows: the block of a part for each column, and whether each row has an answer. `None` for a block that
     /// nobody wrote.
     pub(crate) fn append(&mut self, blocks: &[Bytes], there: &[u8]) -> Option<()> {
         for (cells, block) in self.waiting.iter_mut().zip(blocks) {
@@ -115,7 +115,7 @@ impl Sheet {
         }
     }
 
-    /// The bytes of the last group and of what stands behind it.
+    /// The bytes of the last group and of the footer.
     pub(crate) fn end(mut self) -> Result<Bytes, Error> {
         let mut last = match self.there.len() {
             0 => Bytes::new(),
@@ -205,7 +205,7 @@ fn is_single(column: &Column) -> bool {
     column.shape.len() <= 1 && column.elements() == 1
 }
 
-/// Writes a column of a group, and takes its elements from those that wait.
+/// Writes a column of a group, and removes its elements from the waiting ones.
 fn write(
     group: &mut Group<'_>,
     (column, cells): (&Column, &mut Cells),
@@ -235,21 +235,21 @@ fn write(
         DataType::Int32 => values::<Int32Type>(group, &read(&bytes, i32::from_le_bytes), of),
         DataType::Uint8 => values::<Int32Type>(group, &read(&bytes, u8::from_le_bytes), of),
         DataType::Uint16 => values::<Int32Type>(group, &read(&bytes, u16::from_le_bytes), of),
-        // Parquet keeps numbers without a sign in the bits of those with one.
+        // Parquet stores unsigned numbers in the bits of signed ones.
         DataType::Uint32 => values::<Int32Type>(group, &read(&bytes, i32::from_le_bytes), of),
         DataType::Int64 | DataType::Uint64 => {
             values::<Int64Type>(group, &read(&bytes, i64::from_le_bytes), of)
         }
         DataType::Fp16 => values::<FloatType>(group, &read(&bytes, f16::from_le_bytes), of),
         DataType::Fp64 => values::<DoubleType>(group, &read(&bytes, f64::from_le_bytes), of),
-        // Those of BF16 are FP32 since they were answered, and texts are no bytes.
+        // BF16 was converted to FP32 when it was answered, and texts are not handled here.
         DataType::Fp32 | DataType::Bf16 | DataType::Bytes => {
             values::<FloatType>(group, &read(&bytes, f32::from_le_bytes), of)
         }
     }
 }
 
-/// The elements of rows that have an answer, of `each` elements a row.
+/// The elements of rows with an answer, `each` elements per row.
 fn kept<'a, T>(all: &'a [T], each: usize, there: &[bool]) -> Vec<&'a [T]> {
     let rows = all.chunks(each.max(1)).zip(there);
     rows.filter(|(_, there)| **there)
@@ -277,7 +277,7 @@ fn values<T: Typed>(
     writer.close()
 }
 
-/// What is there of each element, and which list begins with it.
+/// The definition level and the repetition level of each element.
 fn levels(column: &Column, there: &[bool]) -> (Vec<i16>, Vec<i16>) {
     let elements = column.elements();
     let depth = match is_single(column) {
@@ -304,7 +304,7 @@ fn levels(column: &Column, there: &[bool]) -> (Vec<i16>, Vec<i16>) {
     (definition, repetition)
 }
 
-/// How many lists begin with an element.
+/// Number of lists that begin with an element.
 fn begun(shape: &[usize], at: usize) -> i16 {
     let mut span = 1;
     let spans = shape.iter().rev().map(|size| {

@@ -1,40 +1,40 @@
-//! What a `tokenizer.json` may hold.
+//! Limits on the content of a `tokenizer.json`.
 //!
-//! It is read where queries are answered, and what is made of its bytes takes many times as much: a token of one letter
-//! takes eight bytes of the file and some hundred of memory, and each expression is compiled. So the file is looked over
-//! first, without anything being made of it. Those of known models have up to 1.8 million values (256,000 tokens and half
-//! a million merges), few of which are outside of the model and the added tokens.
+//! It is read in the process that answers queries, and takes many times its size in memory: a token of one letter takes
+//! eight bytes of the file and some hundred of memory, and each regular expression is compiled. So the file is scanned
+//! first, without building anything. The files of known models have up to 1.8 million values (256,000 tokens and half a
+//! million merges), few of which are outside of the model and the added tokens.
 
 /// Most values: tokens, their numbers, merges and their parts.
 const MOST_VALUES: u64 = 4 << 20;
 
-/// Most values outside of the model and the added tokens, where the expressions are.
+/// Most values outside of the model and the added tokens; the regular expressions are among them.
 const MOST_OTHERS: u64 = 512;
 
-/// Most objects and lists in each other.
+/// Greatest nesting of objects and lists.
 const MOST_DEPTH: usize = 32;
 
-/// Longest text: a token, or an expression.
+/// Longest text: a token, or a regular expression.
 const MOST_TEXT_BYTES: usize = 16 << 10;
 
-/// The one text that is a table, and the longest that it may be.
+/// The only text that is a table, and its greatest length.
 const TABLE: &[u8] = b"precompiled_charsmap";
 const MOST_TABLE_BYTES: usize = 4 << 20;
 
-/// Bytes that a value takes while the file is read.
+/// Bytes of memory that a value takes while the file is read.
 const VALUE_BYTES: u64 = 128;
 
-/// How often texts are held meanwhile.
+/// Number of copies of the texts that are held meanwhile.
 const TEXTS: u64 = 2;
 
-/// What was seen of a file so far.
+/// The state of the scan.
 #[derive(Default)]
 struct Look<'a> {
     depth: usize,
     values: u64,
-    /// Those outside of the model and the added tokens.
+    /// Number of values outside of the model and the added tokens.
     others: u64,
-    /// The member of the whole that is being read.
+    /// The member of the top level that is being read.
     section: &'a [u8],
     /// The last text.
     text: &'a [u8],
@@ -50,10 +50,10 @@ pub(crate) fn memory_to_read(file: &[u8]) -> u64 {
     values.saturating_mul(VALUE_BYTES).saturating_add(texts)
 }
 
-/// Refuses a file of which too much would be made. What is no JSON is said by whoever reads it.
+/// Refuses a file that would take too much memory. The reader reports a file that is not JSON.
 ///
 /// # Errors
-/// What it has too much of, as the end of a sentence.
+/// What the file has too much of, as the end of a sentence.
 pub(super) fn check(file: &[u8]) -> Result<(), String> {
     let mut look = Look::default();
     let mut at = 0;
@@ -70,7 +70,7 @@ pub(super) fn check(file: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
-/// The text that begins there, without the sign at its end.
+/// The text that begins at `begin`, without its closing quotation mark.
 fn text_at(file: &[u8], begin: usize) -> &[u8] {
     let rest = file.get(begin..).unwrap_or_default();
     let mut is_escaped = false;

@@ -1,4 +1,4 @@
-//! Graphs of what a service answers.
+//! Graphs from the service's answers.
 
 use serde_json::json;
 
@@ -71,7 +71,7 @@ async fn split_steps_and_pipelines_that_are_steps_are_planned_as_steps_of_the_wh
         ("score of m-a", &[], 0.75, 1.0),
         ("score of m-b", &[], 0.25, 1.0),
         ("last.fast", &[0, 1], 1.0, 4.0),
-        // One of four at least, each with a fifth, and as many rows in all.
+        // The probability of at least one of four, each with a fifth; the expected number of rows is unchanged.
         ("last.slow", &[2], 0.5904, 1.355),
     ];
     assert_eq!(told, expected);

@@ -1,4 +1,4 @@
-//! The process that converts: a Python with scripts of ours, which tells what it does in lines of JSON.
+//! The process that converts a model: Python with this program's scripts, which report in lines of JSON.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -71,7 +71,7 @@ impl Child<'_> {
             .kill_on_drop(true)
             .spawn()
             .map_err(failed(self.python))?;
-        // It ends itself when this is closed, as by the end of this process.
+        // The child ends itself when this pipe is closed, also by the end of this process.
         let lifeline = child.stdin.take();
         let (out, errors) = (child.stdout.take(), child.stderr.take());
         let ended = async {

@@ -1,4 +1,4 @@
-//! From what the service answers to the file of an experiment.
+//! Makes the file of an experiment from the service's answers.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -174,7 +174,7 @@ impl Parts<'_> {
             for (key, value) in [
                 ("latency_ms", latency_ms),
                 ("min_accuracy", targets.min_accuracy.or(own)),
-                // An accuracy that is asked for stands in place of a share.
+                // A demanded accuracy replaces a demanded share.
                 (
                     "min_relative_accuracy",
                     share.filter(|_| targets.min_accuracy.is_none()),

@@ -1,12 +1,12 @@
-//! How many elements the rows of a column have, by its levels of repetition: 0 begins a row, any other goes on with it.
+//! Counts the elements of a column's rows, by its levels of repetition: 0 begins a row, any other level continues it.
 
-/// Bits of a byte of a number that belong to it; the last one says whether another byte follows.
+/// Bits of a byte that belong to a number; the last bit says whether another byte follows.
 const NUMBER_BITS: u32 = 7;
 
 /// The rows of a column so far.
 #[derive(Debug, Default)]
 pub(super) struct Records {
-    /// Elements of the row that was begun last.
+    /// Elements of the last row so far.
     open: u64,
     /// Elements of the longest row.
     longest: u64,
@@ -18,7 +18,7 @@ impl Records {
         self.longest
     }
 
-    /// Counts so many elements of the same level.
+    /// Counts `count` elements with the same level.
     pub(super) fn add(&mut self, level: u64, count: u64) {
         self.open = match (level, count) {
             (_, 0) => return,
@@ -28,8 +28,8 @@ impl Records {
         self.longest = self.longest.max(self.open);
     }
 
-    /// Counts the elements of a page. Their levels are a mixture of runs of one level and of groups of eight, each a few
-    /// bits. What is missing is for the decoder to refuse.
+    /// Counts the elements of a page. Their levels are a mixture of runs of one level and of groups of eight levels
+    /// with a few bits each. The decoder refuses a page with missing bytes.
     pub(super) fn count(&mut self, mut levels: &[u8], max_level: i16, mut left: u64) {
         let bits = (u32::BITS - u32::from(max_level.unsigned_abs()).leading_zeros()) as usize;
         while left > 0
@@ -75,7 +75,7 @@ fn number(bytes: &mut &[u8]) -> Option<u64> {
     None
 }
 
-/// Takes so many bytes from the front, or all that there are.
+/// Takes `count` bytes from the front, or all that there are.
 fn take<'a>(bytes: &mut &'a [u8], count: usize) -> &'a [u8] {
     let (taken, rest) = bytes.split_at(count.min(bytes.len()));
     *bytes = rest;

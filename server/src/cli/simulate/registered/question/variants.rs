@@ -1,5 +1,5 @@
-//! Applications and variants as the service shows them, in the form of an experiment: with all that its own selection
-//! and planner decide by.
+//! Applications and variants from the service's answers, in the form of an experiment, with everything that the
+//! service's selection and planner need.
 
 use std::collections::BTreeMap;
 
