@@ -429,8 +429,7 @@ async fn next_version(
 }
 
 /// The graph of a definition, checked against what is registered and what the caller may ask; the pipeline to be
-/// registered; and the metric that it is measured by, if it is measured. With `keep`, its files are stored as blobs, which
-/// cannot change.
+/// registered; and its metric, if it is measured. With `keep`, its files are stored as blobs, which cannot change.
 async fn checked(
     state: &ApiState,
     of_store: Files<'_>,
