@@ -241,7 +241,7 @@ impl Service {
 
     /// Removes what the store has recorded under the worker's name. A worker that was killed and started again within
     /// its lease has nothing loaded.
-    async fn begin(&mut self) -> Result<(), sextant_metadata::Error> {
+    async fn begin(&mut self) -> Result<(), Error> {
         if self.begun {
             return Ok(());
         }

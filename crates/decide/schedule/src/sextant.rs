@@ -34,9 +34,9 @@
 //!   the others run together. The policy takes the j with the least (l(b) + c j) / (b + j). The price c is what a drop
 //!   may save: the head's own alpha, and lambda x beta / b for the gap x after it. Of a share of requests that may be
 //!   missed, a batch of b rows may spend b times as much. Among exponential gaps, those longer than theta / lambda with
-//!   exp(-theta) equal to that share are worth it, hence c = alpha + beta theta / b, theta = -ln(share b) and at least
-//!   1. This one rule covers both Symphony's window drop and the sacrifice of a lonely request. A queue that has had
-//!   its part of the misses pays more, by the fourth root of how rarely all devices are busy: if they are often busy,
+//!   exp(-theta) equal to that share are worth it, hence c = alpha + beta theta / b, where theta = -ln(share b) is at
+//!   least 1. This one rule covers both Symphony's window drop and the sacrifice of a lonely request. A queue that has
+//!   had its part of the misses pays more, by the fourth root of how rarely all devices are busy: if they are often busy,
 //!   the misses are those of peaks, and saving them up for later costs more than their price. Nothing is given up while
 //!   another device is idle.
 //!
