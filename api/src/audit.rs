@@ -31,7 +31,7 @@ pub struct EntryBody {
     id: String,
     /// When it was done, milliseconds since the Unix epoch.
     at_ms: u64,
-    /// Who did it: the id of a key, `administrator`, or `anonymous` where no keys are asked for.
+    /// Who did it: the id of a key, `administrator`, or `anonymous` if the service needs no keys.
     actor: String,
     /// What was done: `application.create`, `key.revoke`, ..
     action: String,
@@ -53,7 +53,7 @@ pub struct EntriesBody {
     next: Option<String>,
 }
 
-/// Who changed what, newest first.
+/// Lists who changed what, newest first.
 #[utoipa::path(get, operation_id = "audit_list", path = "/v1/audit", tag = "keys",
     params(
         ("actor" = Option<String>, Query, description = "only by this one"),

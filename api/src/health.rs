@@ -15,7 +15,7 @@ use crate::{
 pub struct HealthBody {
     /// `live` or `ready`.
     pub status: &'static str,
-    /// What an administrator should look at although requests are taken.
+    /// What an administrator should look at, although the service takes requests.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
 }
@@ -37,8 +37,9 @@ pub async fn live() -> Json<HealthBody> {
     Json(HealthBody::of("live"))
 }
 
-/// Whether requests are taken. A shutdown answers 503 first, so that balancers turn away; so does a
-/// process that knows nobody who could answer queries.
+/// Tells whether the service takes requests. A process that shuts down first answers 503, so that load
+/// balancers send no more requests. A process that knows no worker that could answer queries also answers
+/// 503.
 #[utoipa::path(get, operation_id = "health_ready", path = "/health/ready", tag = "health",
     responses(
         (status = 200, description = "Requests are taken", body = HealthBody),

@@ -33,28 +33,29 @@ pub struct NewKeyBody {
     /// For people.
     #[schema(example = "camera-7")]
     name: String,
-    /// What it allows: `query`, `register`, `python` (pipelines with steps in Python, with `register`), `admin`. Every key
-    /// reads; `admin` allows everything.
+    /// What the key allows: `query`, `register`, `python` (pipelines with steps in Python, together with
+    /// `register`), `admin`. Every key allows reading; `admin` allows everything.
     #[schema(example = json!(["query"]))]
     scopes: Vec<String>,
-    /// The one application it is good for; all of them when left out.
+    /// The only application for which the key is valid; if it is left out, all applications.
     #[serde(default)]
     application: Option<String>,
-    /// Requests a second in the long run; no limit when left out.
+    /// Requests a second in the long run; no limit if it is left out.
     #[serde(default)]
     rate_per_s: Option<f64>,
-    /// Requests at once after a pause; as many as in a second when left out.
+    /// Requests at once after a pause; if it is left out, the requests of a second.
     #[serde(default)]
     burst: Option<u64>,
-    /// Requests a day, which begins at midnight UTC; no limit when left out.
+    /// Requests a day, which begins at midnight UTC; no limit if it is left out.
     #[serde(default)]
     quota_per_day: Option<u64>,
-    /// From when on it is refused, milliseconds since the Unix epoch; never when left out.
+    /// Time from which on the key is refused, milliseconds since the Unix epoch; if it is left out, the key
+    /// never expires.
     #[serde(default)]
     expires_ms: Option<u64>,
 }
 
-/// A key; its secret is shown nowhere but where it was created.
+/// A key. Its secret is shown only in the response that created it.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Key)]
 pub struct KeyBody {
@@ -64,7 +65,7 @@ pub struct KeyBody {
     name: String,
     /// What it allows.
     scopes: Vec<&'static str>,
-    /// The one application it is good for.
+    /// The only application for which the key is valid.
     #[serde(skip_serializing_if = "Option::is_none")]
     application: Option<String>,
     /// Requests a second in the long run.
@@ -78,7 +79,7 @@ pub struct KeyBody {
     quota_per_day: Option<u64>,
     /// When it was created, milliseconds since the Unix epoch.
     created_ms: u64,
-    /// From when on it is refused, milliseconds since the Unix epoch.
+    /// Time from which on the key is refused, milliseconds since the Unix epoch.
     #[serde(skip_serializing_if = "Option::is_none")]
     expires_ms: Option<u64>,
     /// When it was revoked, milliseconds since the Unix epoch.
@@ -86,13 +87,13 @@ pub struct KeyBody {
     revoked_ms: Option<u64>,
 }
 
-/// A key that was just created.
+/// A newly created key.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = CreatedKey)]
 pub struct CreatedKeyBody {
-    /// The key itself: it is kept nowhere and cannot be shown again.
+    /// The key itself. The service does not keep it and cannot show it again.
     secret: String,
-    /// Whether this service asks for keys: not where `auth.mode` is `off`.
+    /// Whether this service needs keys: not if `auth.mode` is `off`.
     enforced: bool,
     /// What it allows.
     key: KeyBody,
@@ -102,7 +103,7 @@ pub struct CreatedKeyBody {
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Keys)]
 pub struct KeysBody {
-    /// Oldest first, revoked and expired ones too.
+    /// Oldest first, including revoked and expired ones.
     keys: Vec<KeyBody>,
     /// Where the next page begins: `?after=`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -163,7 +164,7 @@ pub async fn list(
     Ok(Json(KeysBody { keys, next }))
 }
 
-/// A key, as it stands.
+/// A key in its present state.
 #[utoipa::path(get, operation_id = "keys_get", path = "/v1/keys/{key}", tag = "keys",
     params(("key" = String, Path, description = "its id")),
     responses(
@@ -189,7 +190,7 @@ pub async fn get(
         ("if-match" = Option<String>, Header, description = "only if this is still its `ETag`"),
     ),
     responses(
-        (status = 200, description = "The key as it stands", body = KeyBody),
+        (status = 200, description = "The present state of the key", body = KeyBody),
         (status = 404, description = "There is none", body = ProblemBody,
             content_type = "application/problem+json"),
         (status = 412, description = "It has changed since", body = ProblemBody,

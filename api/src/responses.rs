@@ -14,11 +14,11 @@ use crate::{
 
 /// Errors of every operation with a key.
 const WITH_KEY: [(u16, &str); 3] = [
-    (401, "No valid key came along"),
+    (401, "The request has no valid key"),
     (403, "The key does not allow it"),
     (
         429,
-        "Too many requests: of this key, of its application, or in all",
+        "Too many requests of this key, of its application, or in all",
     ),
 ];
 
@@ -26,19 +26,19 @@ const WITH_KEY: [(u16, &str); 3] = [
 const WITH_WORK: [(u16, &str); 3] = [
     (
         400,
-        "Something in the request is malformed or breaks a rule",
+        "Something in the request is malformed or violates a rule",
     ),
     (500, "A fault of the service"),
     (
         503,
-        "Not now: a store or a worker is away, or the service stops",
+        "Not now: a store or a worker cannot be reached, or the service is stopping",
     ),
 ];
 
 /// Errors of every operation with a body.
 const WITH_BODY: [(u16, &str); 3] = [
-    (404, "There is nothing of a name in the path or the body"),
-    (413, "The body is larger than is allowed"),
+    (404, "Nothing exists under a name in the path or the body"),
+    (413, "The body is larger than the limit"),
     (504, "The body or the answer did not come in time"),
 ];
 
@@ -78,7 +78,7 @@ fn found(path: &str, operation: &Operation) -> Vec<(u16, &'static str)> {
     if names_something {
         found.push((
             StatusCode::NOT_FOUND.as_u16(),
-            "There is nothing of that name",
+            "Nothing of that name exists",
         ));
     }
     if operation.request_body.is_some() {

@@ -83,11 +83,11 @@ fn tags() -> Vec<Tag> {
     let tags = [
         (
             "queries",
-            "Asking: one query, several, vectors, and why they were answered as they were.",
+            "Queries: one, several, vectors, and explanations of their answers.",
         ),
         (
             "applications",
-            "What queries ask, and what they ask for by default.",
+            "What queries ask, and their default targets.",
         ),
         ("models", "Registering trained models."),
         (
@@ -98,7 +98,7 @@ fn tags() -> Vec<Tag> {
             "pipelines",
             "Applications that several steps answer: a picture or a sentence in, a label out.",
         ),
-        ("variants", "What was made of the models and measured."),
+        ("variants", "Variants of models and their measurements."),
         (
             "jobs",
             "Registrations, and offline jobs over files of records.",
@@ -108,15 +108,15 @@ fn tags() -> Vec<Tag> {
             "open inference protocol",
             "`/v2`, as clients of Triton, KServe and MLServer speak it.",
         ),
-        ("keys", "Who may ask, and who changed what."),
+        ("keys", "API keys, and the record of who changed what."),
         ("cluster", "Workers and instances."),
-        ("scaling", "How many workers there should be, and why."),
-        ("storage", "Who uses what of the artefact store."),
+        ("scaling", "The desired number of workers, and the reasons."),
+        ("storage", "What uses the artefact store."),
         (
             "health",
-            "Whether the process lives, is ready, and what it counts.",
+            "Whether the process lives and is ready, and its metrics.",
         ),
-        ("documentation", "Where to go from here."),
+        ("documentation", "Pages of documentation."),
     ];
     let tags = tags.into_iter();
     tags.map(|(name, text)| TagBuilder::new().name(name).description(Some(text)).build())
@@ -134,7 +134,7 @@ fn described() -> OpenApiRouter<ApiState> {
              (`POST /v1/models`), follow its job (`GET /v1/jobs/{job}`), and ask (`POST /v1/queries`).\n\n\
              Every error is a problem document (RFC 9457) with a stable `code`, whose page is \
              `/docs/errors/{code}`. Lists take `limit` and `after`, which is the `next` of the page before. Every \
-             answer names its request in `x-request-id` and goes on with the trace in `traceparent`.",
+             answer names its request in `x-request-id` and continues the trace in `traceparent`.",
         ))
         .license(Some(
             LicenseBuilder::new()

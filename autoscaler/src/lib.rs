@@ -176,9 +176,9 @@ impl Service {
         registry.register("desired_variants", help, desired_variants.clone());
         let help = "Former name of autoscaler_desired_variants, until the next release";
         registry.register("wanted_variants", help, desired_variants.clone());
-        let help = "Times that what should be loaded was written";
+        let help = "Times that the desired variants were written to the metadata store";
         registry.register("writes", help, writes.clone());
-        let help = "Times that the store did not take what should be loaded";
+        let help = "Times that the metadata store did not accept the desired variants";
         registry.register("write_failures", help, write_failures.clone());
     }
 

@@ -52,7 +52,7 @@ type OfApplication = fn(&Totals) -> u64;
 const BY_APPLICATION: [(&str, &str, OfApplication); 3] = [
     (
         "queries_offered",
-        "Online queries that have ended, however they did",
+        "Online queries that have ended, with any outcome",
         Totals::offered,
     ),
     (
@@ -78,12 +78,12 @@ const BY_PAYER: [(&str, &str, OfPayer); 3] = [
     ),
     (
         "offline_cost_usd",
-        "What of that the rows of offline jobs have cost, US dollars",
+        "Part of cost_usd that the rows of offline jobs have cost, US dollars",
         |tally| tally.offline_usd,
     ),
     (
         "idle_usd",
-        "Price of idle time of the devices that a variant is loaded on, by its share of the memory, US dollars",
+        "Price of idle time of the devices on which a variant is loaded, by its share of the memory, US dollars",
         |tally| tally.idle_usd,
     ),
 ];
@@ -113,7 +113,7 @@ impl SendCounters {
             ),
             (
                 "repins",
-                "Workers told to keep to other cores because something slowed them down",
+                "Times that a worker was told to move to other cores because something slowed it down",
                 &self.repins,
             ),
             (
@@ -199,12 +199,12 @@ fn now(dispatcher: &Dispatcher, encoder: &mut DescriptorEncoder<'_>) -> fmt::Res
         ),
         (
             "pools",
-            "Groups of like workers that serve the same variants",
+            "Pools: groups of like workers that serve the same variants",
             pools.len() as f64,
         ),
         (
             "utilization_ratio",
-            "Share of the workers' time that online queries took lately, 0 to 1",
+            "Share of the workers' time that online queries took recently, 0 to 1",
             dispatcher.online.utilization(),
         ),
     ] {
@@ -263,12 +263,12 @@ const COMPARED: [(&str, &str, OfCompared); 5] = [
     ),
     (
         "agreement_agreeing_rows",
-        "Those in which both answers agree",
+        "Rows of agreement_rows in which both answers agree",
         |of| of.agreeing,
     ),
     (
         "agreement_passed_over",
-        "Queries drawn for that and not compared, because nothing of the model in single precision was loaded on a quiet worker",
+        "Queries drawn and not compared: nothing to compare with was loaded on a quiet worker, or too many waited",
         |of| of.passed_over,
     ),
     (
@@ -278,7 +278,7 @@ const COMPARED: [(&str, &str, OfCompared); 5] = [
     ),
     (
         "company_differing_queries",
-        "Those of them that were answered otherwise than alone",
+        "Queries of company_queries whose answer differed from the answer alone",
         |of| of.differing,
     ),
 ];
@@ -327,7 +327,7 @@ fn caches(dispatcher: &Dispatcher, encoder: &mut DescriptorEncoder<'_>) -> fmt::
             ConstCounter::new(of(figures)).encode(family.encode_family(&labels)?)?;
         }
     }
-    let (help, unit) = ("What the answers that are kept take", Some(&Unit::Bytes));
+    let (help, unit) = ("Bytes of the answers that are kept", Some(&Unit::Bytes));
     let mut family = encoder.encode_descriptor("cache", help, unit, MetricType::Gauge)?;
     for (application, figures) in &caches {
         let labels = [("application", application.as_str())];
@@ -384,7 +384,7 @@ fn queries(dispatcher: &Dispatcher, encoder: &mut DescriptorEncoder<'_>) -> fmt:
             ConstCounter::new(*count).encode(family.encode_family(&labels)?)?;
         }
     }
-    let help = "Time that online queries have waited in queues, all together";
+    let help = "Total time that online queries have waited in queues";
     let unit = Some(&Unit::Seconds);
     let kind = MetricType::Counter;
     let mut family = encoder.encode_descriptor("query_waiting", help, unit, kind)?;
@@ -393,7 +393,8 @@ fn queries(dispatcher: &Dispatcher, encoder: &mut DescriptorEncoder<'_>) -> fmt:
         let seconds = Duration::from_micros(totals.queueing_us).as_secs_f64();
         ConstCounter::new(seconds).encode(family.encode_family(&labels)?)?;
     }
-    let help = "Online queries that no row of the demand had room for";
+    let help =
+        "Online queries that the record of demand misses, because there were too many combinations";
     let uncounted = counters(encoder, "uncounted_queries", help)?;
     ConstCounter::new(dispatcher.counts.uncounted()).encode(uncounted)
 }

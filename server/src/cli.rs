@@ -64,7 +64,7 @@ use client::Client;
 use output::Output;
 use settings::Settings;
 
-/// Model-less inference: say how fast and how accurate, not which model.
+/// Model-less inference: clients say how fast and how accurate, not which model.
 #[derive(Debug, Parser)]
 #[command(name = "sextant", version, max_term_width = 100)]
 pub struct Arguments {
@@ -90,11 +90,11 @@ enum Command {
     Register(Box<register::Register>),
     /// Ask an application, a model or a variant.
     Query(query::Query),
-    /// Show whether applications are served: rate, share in time, refusals, where the time goes, cost.
+    /// Show how applications are served: rate, share of answers in time, refusals, where the time goes, cost.
     Status(status::Status),
     Top(top::Top),
     Bench(Box<bench::Bench>),
-    /// List variants: what they answer, how well, how fast and for how much.
+    /// List variants with their accuracy, latency and cost.
     Variants(variants::Variants),
     /// List models.
     Models,
@@ -113,7 +113,7 @@ enum Command {
     /// List, try, promote and roll back versions of models.
     #[command(subcommand)]
     Version(version::Version),
-    /// Give, send, export and erase feedback, and show the accuracy that it tells of.
+    /// Give, send, export and erase feedback, and show the accuracy that results from it.
     #[command(subcommand)]
     Feedback(feedback::Feedback),
     /// Submit and follow jobs.
@@ -125,15 +125,15 @@ enum Command {
     /// Create, list and revoke API keys.
     #[command(subcommand)]
     Key(key::Key),
-    /// Show who uses what of the artefact store, and give back what nobody does.
+    /// Show what uses the artefact store, and remove what nobody needs.
     Storage(storage::Storage),
     Backup(backup::Backup),
     Restore(backup::Restore),
     /// List workers.
     Workers,
-    /// Ask whether the server is ready; exits with 1 and says why where it is not.
+    /// Ask whether the server is ready; if not, say why and exit with 1.
     Health,
-    /// Show what workers did, and take one out.
+    /// Show what workers did, and drain a worker.
     #[command(subcommand)]
     Worker(worker::Worker),
     /// Show what the service decided, and why.
@@ -141,7 +141,7 @@ enum Command {
     Explain(explain::Explain),
     /// Print the OpenAPI document of the API.
     Openapi,
-    /// Print what a shell needs to complete commands, names of flags and their values.
+    /// Print the script with which a shell completes commands, flags and their values.
     Completions(completions::Completions),
     Plan(plan::Plan),
     Simulate(simulate::Simulate),

@@ -146,7 +146,7 @@ fn busy(workers: &[Arc<Worker>], encoder: &mut DescriptorEncoder<'_>) -> fmt::Re
 }
 
 fn failures(workers: &[Arc<Worker>], encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-    let help = "What it was told and did not do, by code";
+    let help = "Actions that the worker was told and did not carry out, by code";
     let mut family = encoder.encode_descriptor("failures", help, None, MetricType::Counter)?;
     for worker in workers {
         for (action, kind) in [

@@ -51,19 +51,19 @@ pub struct EmbeddingsBody<'a> {
     #[serde(borrow)]
     #[schema(value_type = String, example = "sentences")]
     model: Text<'a>,
-    /// A sentence or up to 256 of them, where the model takes text, as a pipeline with a step `tokenize` does; or the
-    /// token ids of one row, or of up to 256 rows: `[1, 2]` or `[[1, 2], [3]]`.
+    /// A sentence, or up to 256 sentences, if the model takes text, as a pipeline with a step `tokenize`
+    /// does; or the token ids of one row, or of up to 256 rows: `[1, 2]` or `[[1, 2], [3]]`.
     #[serde(borrow)]
     #[schema(value_type = InputBody)]
     input: &'a RawValue,
-    /// How the vectors are written: `float`, or `base64` for FP32 values in little-endian order.
+    /// The format of the vectors: `float`, or `base64` for FP32 values in little-endian order.
     #[serde(default, deserialize_with = "json::or_default")]
     encoding_format: Encoding,
     /// Numbers of a vector. Only as many as the model gives.
     #[serde(default)]
     #[schema(minimum = 1)]
     dimensions: Option<usize>,
-    /// Is taken and ignored.
+    /// The service accepts and ignores it.
     #[serde(borrow, default)]
     #[schema(value_type = Option<String>)]
     #[expect(dead_code, reason = "clients send it, and it says nothing here")]
@@ -145,7 +145,7 @@ pub struct EmbeddingBody {
     embedding: VectorBody,
 }
 
-/// A vector: numbers, or base64 where that was asked for.
+/// A vector: numbers, or base64 if the request asks for it.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Vector)]
 #[serde(untagged)]
@@ -166,16 +166,17 @@ pub struct UsageBody {
     total_tokens: usize,
 }
 
-/// Vectors for sentences or rows of token ids, in the form of OpenAI's interface. Each row is a query of its own, so rows of
-/// different lengths are fine and batches form as ever; one that fails fails the request.
+/// Returns vectors for sentences or rows of token ids, in the form of OpenAI's interface. Each row is a
+/// separate query, so rows may have different lengths and batches form as usual. If one row fails, the
+/// request fails.
 ///
-/// The model's first input, or `input_ids` where it has that, takes the ids; `attention_mask` gets ones and
-/// `token_type_ids` zeros.
+/// The input `input_ids`, or the model's first input if it has no `input_ids`, takes the ids.
+/// `attention_mask` gets ones and `token_type_ids` zeros.
 #[utoipa::path(post, operation_id = "embeddings_create", path = "/v1/embeddings", tag = "queries",
     request_body(content = EmbeddingsBody<'static>, content_type = "application/json"),
     responses(
         (status = 200, description = "One vector for each row", body = AnswerBody),
-        (status = 404, description = "There is nothing of that name", body = ProblemBody,
+        (status = 404, description = "Nothing of that name exists", body = ProblemBody,
             content_type = "application/problem+json"),
     ))]
 pub async fn create(

@@ -19,7 +19,7 @@ pub struct Logging {
     set: SetLevel,
 }
 
-/// What is logged. Levels contain each other: who sees information sees warnings and errors, too.
+/// What is logged. A level includes the ones above it: with information, warnings and errors are logged too.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[schema(as = LogSettings)]
 pub struct LogBody {
@@ -37,7 +37,7 @@ pub struct LogBody {
     pub log_format: &'static str,
 }
 
-/// What is to be logged; what is left out stays.
+/// What to log; members that are left out stay as they are.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = LogChange)]

@@ -76,9 +76,9 @@ pub struct AnswerStats {
     pub sizes: BTreeMap<usize, SizeTotals>,
 }
 
-/// All metrics, as Prometheus text; as OpenMetrics where `Accept` names `application/openmetrics-text`.
+/// Returns all metrics as Prometheus text, or as OpenMetrics if `Accept` names `application/openmetrics-text`.
 #[utoipa::path(get, operation_id = "metrics", path = "/metrics", tag = "health",
-    responses((status = 200, description = "Prometheus text, or OpenMetrics where that is accepted",
+    responses((status = 200, description = "Prometheus text, or OpenMetrics if the client accepts that",
         body = String, content_type = "text/plain")))]
 pub async fn scrape(
     State(state): State<ApiState>,

@@ -51,7 +51,7 @@ pub enum OnInfeasible {
     BestEffort,
 }
 
-/// A query. Exactly one of `application`, `model` and `variant` says whom it addresses.
+/// A query. Exactly one of `application`, `model` and `variant` says what it asks.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = Query)]
@@ -72,11 +72,11 @@ pub struct QueryBody<'a> {
     #[serde(borrow, default)]
     #[schema(value_type = Option<String>)]
     pub variant: Option<Text<'a>>,
-    /// What is asked for; the application's default targets fill what is left out, unless the query
-    /// names a variant. A named variant that is not accurate or not cheap enough is refused.
+    /// The targets. The application's default targets apply where this leaves one out, unless the query names
+    /// a variant. If a named variant is not accurate or not cheap enough, the query is refused.
     #[serde(default, deserialize_with = "json::or_default")]
     pub targets: TargetsBody,
-    /// The name of one of the application's presets: its targets fill what `targets` leaves out.
+    /// The name of one of the application's presets: its targets apply where `targets` has none.
     #[serde(borrow, default)]
     #[schema(value_type = Option<String>, example = "fast")]
     pub preset: Option<Text<'a>>,
@@ -84,24 +84,24 @@ pub struct QueryBody<'a> {
     #[serde(borrow, deserialize_with = "json::at_most::<_, _, MOST_TENSORS>")]
     #[schema(value_type = Vec<TensorBody<'_>>)]
     pub inputs: Vec<TensorBody<'a>>,
-    /// So many of the most likely classes of each row are told in `classification`, with their names where the
+    /// Number of the most likely classes of each row to return in `classification`, with their names if the
     /// model's classes have names.
     #[serde(default)]
     #[schema(value_type = Option<u32>, minimum = 1, example = 3)]
     pub classification: Option<NonZero<u32>>,
-    /// Whether the elements of the outputs stand behind the JSON, one output after the other, and not in it; the header
-    /// `inference-header-content-length` then tells where it ends.
+    /// Whether the elements of the outputs follow the JSON, one output after the other, and are not in it;
+    /// the header `inference-header-content-length` then says where the JSON ends.
     #[serde(default, deserialize_with = "json::or_default")]
     pub binary_outputs: bool,
-    /// Whether to tell what was considered and why; also `?explain=true`. The answer then has an `id`, under which
-    /// `GET /v1/queries/{id}` tells it for an hour.
+    /// Whether to show which variants were considered and why; also `?explain=true`. The answer then has an
+    /// `id`, and `GET /v1/queries/{id}` shows the explanation for an hour.
     #[serde(default, deserialize_with = "json::or_default")]
     pub explain: bool,
     /// What to do when nothing meets the targets.
     #[serde(default, deserialize_with = "json::or_default")]
     pub on_infeasible: OnInfeasible,
-    /// A key of the client's, such as that of a user: while a canary is tried, queries of one key are answered by one
-    /// version. At most 256 bytes.
+    /// A key that the client chooses, such as the id of a user: while a canary is tried, one version answers
+    /// all queries of one key. At most 256 bytes.
     #[serde(borrow, default)]
     #[schema(value_type = Option<String>, example = "user-7")]
     pub sticky: Option<Text<'a>>,
@@ -113,7 +113,7 @@ pub struct QueryBody<'a> {
     path = "/v1/queries",
     tag = "queries",
     params(
-        ("explain" = Option<bool>, Query, description = "tell what was considered and why"),
+        ("explain" = Option<bool>, Query, description = "show which variants were considered and why"),
         ("inference-header-content-length" = Option<usize>, Header,
             description = "length of the JSON part; the elements of inputs that have `binary_data_size` among \
                 their parameters follow"),

@@ -28,7 +28,7 @@ pub struct InstanceBody {
     variant: String,
     /// On which worker.
     worker: String,
-    /// The application that the variant answers for.
+    /// The application to which the variant belongs.
     application: String,
     /// `inactive`, `loading`, `active`, `overloaded`, `interfered`, `draining` or `failed`.
     state: &'static str,
@@ -38,7 +38,7 @@ pub struct InstanceBody {
     since_ms: u64,
     /// Grows with each change of state.
     version: u64,
-    /// Why it is in its state, where there is something to say.
+    /// Why it is in its state, if there is a reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
 }
@@ -62,15 +62,15 @@ pub struct WorkerBody {
     name: String,
     /// What it runs batches on: `cpu`, `cuda:0`, `emulated:3` or the name of a runtime.
     device: String,
-    /// The type of that device; absent from workers of an earlier version.
+    /// The type of that device; absent for workers of an earlier version.
     #[serde(skip_serializing_if = "Option::is_none")]
     device_type: Option<DeviceTypeBody>,
-    /// Where other processes reach it; absent when only its own process does.
+    /// Address at which other processes reach it; absent if only its own process does.
     #[serde(skip_serializing_if = "Option::is_none")]
     endpoint: Option<String>,
-    /// It was taken out: it serves until what it has alone is loaded elsewhere, and then drains.
+    /// It is being taken out: it serves until the variants that only it has are loaded elsewhere, and then drains.
     leaving: bool,
-    /// It finishes what it has accepted and leaves.
+    /// It finishes what it has accepted and then leaves.
     draining: bool,
     /// CPU cores that batches may occupy at once.
     cores: u16,
@@ -80,7 +80,7 @@ pub struct WorkerBody {
     memory_used_bytes: u64,
     /// Share of core time that was busy over the last second, 0 to 1.
     utilization: f64,
-    /// When it is taken for dead unless it reports, milliseconds since the Unix epoch.
+    /// When its lease lapses unless it reports before, milliseconds since the Unix epoch.
     lease_until_ms: u64,
 }
 
@@ -88,27 +88,27 @@ pub struct WorkerBody {
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = DeviceType)]
 pub struct DeviceTypeBody {
-    /// What it is called: devices of one name cost the same and run every variant alike.
+    /// Its name: devices of one name cost the same and run every variant alike.
     name: String,
     /// Engines that run on it.
     engines: Vec<String>,
-    /// What batches occupy: the cores of a processor; 1 where one batch runs at a time.
+    /// What batches occupy: the cores of a processor; 1 if one batch runs at a time.
     slots: u16,
     /// Bytes that loaded variants may occupy.
     memory_bytes: u64,
     /// Price of the device, US dollars an hour.
     price_per_hour_usd: f64,
-    /// Time until a new worker of it is up, milliseconds.
+    /// Time that a new worker of the type takes to start, milliseconds.
     start_ms: u64,
 }
 
-/// Announcements of workers that contradict each other. Nothing stops for them.
+/// Announcements of workers that contradict each other. The service works on despite them.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = WorkerWarning)]
 pub struct WarningBody {
     /// `device_type_conflict` or `device_type_changed`.
     code: &'static str,
-    /// The worker that it is about.
+    /// The worker.
     worker: String,
     /// What it is, and what to do.
     message: String,
@@ -123,7 +123,7 @@ pub struct WorkersBody {
     /// Where the next page begins: `?after=`.
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<String>,
-    /// What does not fit together; empty where everything does.
+    /// What does not fit together; empty if everything does.
     warnings: Vec<WarningBody>,
 }
 
@@ -148,15 +148,16 @@ pub async fn workers(
     }))
 }
 
-/// Takes a worker out, for good. It serves until what it has alone is loaded elsewhere and the worker that
-/// its pool lacks without it is up, for two minutes at most; then it finishes what it has and leaves. To
-/// take it out again changes nothing. The last worker, where no pool brings others, is taken out with `force`
-/// alone: nobody would be left to answer queries.
+/// Drains a worker: takes it out of service for good. The worker serves until the variants that only it
+/// has are loaded elsewhere and the worker that its pool needs in its place has started, for two minutes
+/// at most. Then it finishes its queries and leaves. Draining it again changes nothing. The last worker,
+/// if no pool starts others, can be drained only with `force`, because nobody would be left to answer
+/// queries.
 #[utoipa::path(post, operation_id = "workers_drain", path = "/v1/workers/{worker}/drain",
     tag = "cluster",
     params(
         ("worker" = String, Path, description = "its name"),
-        ("force" = Option<bool>, Query, description = "take out the last one, too"),
+        ("force" = Option<bool>, Query, description = "drain the worker even if it is the last one"),
     ),
     responses(
         (status = 200, description = "The worker, which is to leave", body = WorkerBody),
@@ -229,7 +230,7 @@ pub async fn stats(
     Ok(Json(body))
 }
 
-/// Who leads, and which stores answer. Answers also while stores are away.
+/// Shows which processes lead, and which stores answer. It works even while stores cannot be reached.
 #[utoipa::path(get, operation_id = "cluster_get", path = "/v1/cluster", tag = "cluster",
     responses((status = 200, description = "As this process sees it", body = ClusterBody)))]
 pub async fn get(State(state): State<ApiState>) -> Json<ClusterBody> {

@@ -21,11 +21,11 @@ pub struct CostsBody {
     since_ms: u64,
     /// Until when it is counted, milliseconds since the Unix epoch.
     until_ms: u64,
-    /// Everything, idle time too, US dollars.
+    /// The whole cost, including idle time, US dollars.
     total_usd: f64,
     /// The part of it in which nothing ran, US dollars.
     idle_usd: f64,
-    /// The part of that which is counted to nobody: of devices with nothing loaded, US dollars.
+    /// The part of the idle cost that belongs to no application, of devices with nothing loaded, US dollars.
     unattributed_usd: f64,
     /// Sorted by name.
     applications: Vec<ApplicationCostBody>,
@@ -43,14 +43,14 @@ pub struct ApplicationCostBody {
     usd: f64,
     /// The part of it that offline jobs have cost, US dollars.
     offline_usd: f64,
-    /// Price of the idle time of the devices that its variants are loaded on, by their share of the
-    /// memory of what is loaded there, US dollars.
+    /// Price of the idle time of the devices on which its variants are loaded, by their share of the memory
+    /// of all loaded variants there, US dollars.
     idle_usd: f64,
     /// Queries that were answered.
     queries: u64,
     /// Those of them that belong to offline jobs.
     offline_queries: u64,
-    /// Price of a thousand of its queries, idle time not counted, US dollars; absent before the first.
+    /// Price of a thousand of its queries without idle time, US dollars; absent before the first query.
     #[serde(skip_serializing_if = "Option::is_none")]
     usd_per_1000_queries: Option<f64>,
 }
@@ -59,22 +59,22 @@ pub struct ApplicationCostBody {
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = VariantCost)]
 pub struct VariantCostBody {
-    /// The application that it answers for.
+    /// The application to which it belongs.
     application: String,
-    /// Its name; absent for those that are added up because there were too many.
+    /// Its name; absent for applications that are added up because there were too many.
     #[serde(skip_serializing_if = "Option::is_none")]
     variant: Option<String>,
-    /// The type of the devices; absent where they do not say it.
+    /// The type of the devices; absent if they do not say it.
     #[serde(skip_serializing_if = "Option::is_none")]
     device_type: Option<String>,
     /// Price of the device time of its batches, US dollars.
     usd: f64,
     /// The part of it that offline jobs have cost, US dollars.
     offline_usd: f64,
-    /// Price of the idle time of devices that it is loaded on, by its share of the memory of what is
-    /// loaded there, US dollars.
+    /// Price of the idle time of the devices on which it is loaded, by its share of the memory of all loaded
+    /// variants there, US dollars.
     idle_usd: f64,
-    /// Time of whole devices that its batches took, seconds: one of eight slots for 8 s is 1 s.
+    /// Time that its batches took of whole devices, seconds: one of eight slots for 8 s counts as 1 s.
     device_seconds: f64,
     /// Queries that its batches have answered.
     queries: u64,

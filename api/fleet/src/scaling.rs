@@ -23,10 +23,10 @@ use decision::{DecisionBody, DecisionParams, DecisionsBody};
 use events::{Events, KEEP_ALIVE};
 use overview::ScalingBody;
 
-/// How many workers and instances there should be, beside how many there are.
+/// The desired and the actual number of workers and instances.
 ///
-/// What the autoscaler wants and what is there are told apart in every row. Before an autoscaler has
-/// said anything, everything that is desired is null; before a dispatcher has counted, `demand` is.
+/// Every row has the desired and the actual state. Before an autoscaler has decided, all desired counts
+/// are null; before a dispatcher has counted, `demand` is null.
 #[utoipa::path(get, operation_id = "scaling_get", path = "/v1/scaling", tag = "scaling",
     responses(
         (status = 200, description = "At this moment", body = ScalingBody,
@@ -42,7 +42,7 @@ use overview::ScalingBody;
                     "latency_ms": 16.0, "min_accuracy": 0.95, "offered_rps": 850.0,
                     "answered": 820, "late": 10, "refused": {"overloaded": 20}}]},
                 "cost_per_hour_usd": {"desired": 1.152, "actual": 0.768}})),
-        (status = 503, description = "The metadata store is away", body = ProblemBody,
+        (status = 503, description = "The metadata store cannot be reached", body = ProblemBody,
             content_type = "application/problem+json"),
     ))]
 pub async fn get(State(state): State<ApiState>) -> Result<Json<ScalingBody>, Problem> {
@@ -52,8 +52,8 @@ pub async fn get(State(state): State<ApiState>) -> Result<Json<ScalingBody>, Pro
 
 /// What the autoscaler has changed and why, newest first.
 ///
-/// The last 64 are kept; none are there before an autoscaler has spoken. Numbers grow by one with each
-/// decision: ask for the next page with the least number of this one as `before`.
+/// The service keeps the last 64 decisions; there are none before an autoscaler has made one. Numbers
+/// grow by one with each decision. To get the next page, pass the lowest number of this page as `before`.
 #[utoipa::path(get, operation_id = "scaling_decisions", path = "/v1/scaling/decisions", tag = "scaling",
     params(
         ("limit" = Option<u32>, Query, description = "most decisions, 1 to 64; 64 if left out"),
@@ -71,7 +71,7 @@ pub async fn get(State(state): State<ApiState>) -> Result<Json<ScalingBody>, Pro
                 "detail": "`limit` is `65`: it must be 1 to 64",
                 "instance": "/v1/scaling/decisions", "code": "invalid_request",
                 "field": "limit"})),
-        (status = 503, description = "The metadata store is away", body = ProblemBody,
+        (status = 503, description = "The metadata store cannot be reached", body = ProblemBody,
             content_type = "application/problem+json"),
     ))]
 pub async fn decisions(
@@ -88,13 +88,14 @@ pub async fn decisions(
     Ok(Json(DecisionsBody { decisions }))
 }
 
-/// New decisions of the autoscaler as they are made: server-sent events.
+/// Streams new decisions of the autoscaler as server-sent events.
 ///
-/// Each is an event `decision` with the decision's number as its id and a decision as its data. Those
-/// made before the request are left out, unless `Last-Event-ID` names one: then those that followed it
-/// and are still kept come first. A number that is not reached yet is of a store that has been lost
-/// since: everything that is kept comes then. A comment comes every 15 s. The stream ends when the
-/// service stops, and before the next event when the key is no longer valid.
+/// Each decision is an event `decision` with the decision's number as its id and the decision as its
+/// data. The stream leaves out decisions made before the request, unless `Last-Event-ID` names one: then
+/// it first sends those that followed it and are still kept. If that number has not been reached yet, the
+/// store has lost its content since, and the stream sends all decisions that are kept. It sends a comment
+/// every 15 s. The stream ends when the service stops, and before the next event if the key is no longer
+/// valid.
 #[utoipa::path(get, operation_id = "scaling_events", path = "/v1/scaling/events", tag = "scaling",
     params(("last-event-id" = Option<u64>, Header,
         description = "number of the last decision that is known already")),
@@ -106,9 +107,9 @@ pub async fn decisions(
                 \"reason\":\"what is asked for needs 2.4 workers\",\"inputs\":[],\"alternatives\":[]}\n\n"),
         (status = 400, description = "`Last-Event-ID` is not a number", body = ProblemBody,
             content_type = "application/problem+json"),
-        (status = 429, description = "There are as many streams as there may be", body = ProblemBody,
+        (status = 429, description = "There are as many streams as the limit allows", body = ProblemBody,
             content_type = "application/problem+json"),
-        (status = 503, description = "The metadata store is away", body = ProblemBody,
+        (status = 503, description = "The metadata store cannot be reached", body = ProblemBody,
             content_type = "application/problem+json"),
     ))]
 pub async fn events(

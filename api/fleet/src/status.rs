@@ -17,7 +17,7 @@ use crate::{
     targets::TargetsBody,
 };
 
-/// Whether an application is served: what became of its queries over the last minute.
+/// How an application is served: the results of its queries over the last minute.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = ApplicationStatus)]
 pub struct StatusBody {
@@ -25,9 +25,9 @@ pub struct StatusBody {
     application: String,
     /// The targets of queries that state none.
     targets: TargetsBody,
-    /// Over how many seconds everything is counted, up to now: a minute at most.
+    /// The time over which everything is counted, up to now, seconds; at most a minute.
     window_s: f64,
-    /// Queries a second, refused ones included.
+    /// Queries a second, including refused ones.
     rate_per_s: f64,
     /// Queries that the service owed an answer: all but those that could not be read or were not allowed.
     asked: u64,
@@ -35,20 +35,20 @@ pub struct StatusBody {
     answered: u64,
     /// Those of them that met every target that was asked for.
     in_time: u64,
-    /// The share of `asked` that `in_time` is; null where nothing was asked.
+    /// `in_time` as a share of `asked`; null if no query was asked.
     #[schema(required)]
     share_in_time: Option<f64>,
     /// Queries that were not answered, by code.
     #[schema(value_type = BTreeMap<String, u64>, example = json!({"overloaded": 3}))]
     refused: BTreeMap<&'static str, u64>,
-    /// Where the time of a median query went; null where nothing was answered.
+    /// Where the time of a median query went; null if no query was answered.
     #[schema(required)]
     p50: Option<SplitBody>,
-    /// The same of a query at the 99th percentile.
+    /// The same for a query at the 99th percentile.
     #[schema(required)]
     p99: Option<SplitBody>,
-    /// What its batches and its share of idle devices cost now, US dollars an hour; absent before that was counted for
-    /// some seconds, and for keys without the scope `admin`.
+    /// Present cost of its batches and of its share of idle devices, US dollars an hour; absent before the
+    /// service has counted it for some seconds, and for keys without the scope `admin`.
     #[serde(skip_serializing_if = "Option::is_none")]
     cost_per_hour_usd: Option<f64>,
 }
@@ -58,21 +58,22 @@ pub struct StatusBody {
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = StatusSplit)]
 pub struct SplitBody {
-    /// Waiting while the chosen variant was loaded, its queue included, milliseconds.
+    /// Waiting while the chosen variant was loaded, including the wait for the load, milliseconds.
     load_ms: f64,
-    /// Being read and waiting for a batch and a device, milliseconds.
+    /// Reading the request and waiting for a batch and a device, milliseconds.
     queue_ms: f64,
     /// Running, milliseconds.
     run_ms: f64,
     /// On the way back and being written, milliseconds.
     other_ms: f64,
-    /// All of it, milliseconds.
+    /// The whole time, milliseconds.
     total_ms: f64,
 }
 
-/// Whether an application is served: rate, share in time, refusals, where the time goes and what it costs.
+/// Shows how an application is served: rate, share of answers in time, refusals, where the time goes and
+/// what it costs.
 ///
-/// Counted are the queries of the last minute that this front end was asked; those of offline jobs are not.
+/// The service counts the queries that this front end received in the last minute, without those of offline jobs.
 #[utoipa::path(get, operation_id = "applications_status", path = "/v1/applications/{application}/status",
     tag = "applications",
     params(("application" = String, Path, description = "its name")),

@@ -28,7 +28,7 @@ pub struct StorageBody {
     objects: u64,
     /// Bytes of all.
     bytes: u64,
-    /// Most bytes that there may be, where `limits.storage_bytes` is set.
+    /// Most bytes that the store may hold, if `limits.storage_bytes` is set.
     #[serde(skip_serializing_if = "Option::is_none")]
     limit_bytes: Option<u64>,
 }
@@ -38,12 +38,12 @@ pub struct StorageBody {
 #[schema(as = StorageUse)]
 pub struct UseBody {
     /// `model`, `validation` and `variant` (files of models), `input`, `output`, `parts` and `notes` (files
-    /// of jobs), `file` (what no job names), or `unreferenced`, which nobody uses.
+    /// of jobs), `file` (files that no job names), or `unreferenced` (files that nothing uses).
     kind: &'static str,
-    /// Whose, where it belongs to an application.
+    /// The application, if it belongs to one.
     #[serde(skip_serializing_if = "Option::is_none")]
     application: Option<String>,
-    /// Of which model, where it is of one.
+    /// The model, if it belongs to one.
     #[serde(skip_serializing_if = "Option::is_none")]
     model: Option<String>,
     /// How many objects.
@@ -57,13 +57,13 @@ pub struct UseBody {
 #[serde(deny_unknown_fields)]
 #[schema(as = NewSweep)]
 pub struct SweepBody {
-    /// Blobs to which nothing refers are removed when they were last stored longer ago than this, seconds;
-    /// `storage.grace_s` unless it is given. With less than an upload takes, one that is on its way may be
-    /// refused and has to be sent again.
+    /// The sweep removes blobs to which nothing refers and that were last stored longer ago than this,
+    /// seconds; the default is `storage.grace_s`. If this is less than an upload takes, an upload in progress
+    /// may be refused and must be sent again.
     grace_s: Option<u64>,
 }
 
-/// What a sweep gave back.
+/// What a sweep removed.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Sweep)]
 pub struct FreedBody {
@@ -71,15 +71,15 @@ pub struct FreedBody {
     bytes: u64,
     /// Blobs to which nothing referred.
     blobs: AmountBody,
-    /// Parts of jobs that were over.
+    /// Parts of ended jobs.
     parts: AmountBody,
-    /// Notes on the webhooks of forgotten jobs.
+    /// Notes on the webhooks of removed jobs.
     notes: AmountBody,
-    /// Ended jobs that were forgotten.
+    /// Ended jobs that were removed.
     jobs: u64,
-    /// Models whose registration had failed and that were forgotten.
+    /// Models that were removed because their registration had failed.
     models: u64,
-    /// Entries of the audit record that were forgotten.
+    /// Entries of the audit record that were removed.
     audit: u64,
 }
 
@@ -93,18 +93,18 @@ pub struct AmountBody {
     bytes: u64,
 }
 
-/// Who uses what of the artefact store. Takes as long as listing it.
+/// Shows what uses the artefact store. It takes as long as listing the store.
 #[utoipa::path(get, operation_id = "storage_get", path = "/v1/storage", tag = "storage",
     responses((status = 200, description = "Who uses what", body = StorageBody)))]
 pub async fn get(State(state): State<ApiState>) -> Result<Json<StorageBody>, Problem> {
     Ok(Json(state.storage().usage().await?.into()))
 }
 
-/// Gives back what nobody needs, now, and says what that was.
+/// Removes now what nobody needs, and reports what was removed.
 #[utoipa::path(post, operation_id = "storage_sweep", path = "/v1/storage/sweep", tag = "storage",
     request_body = Option<SweepBody>,
     responses(
-        (status = 200, description = "What was given back", body = FreedBody),
+        (status = 200, description = "What was removed", body = FreedBody),
         (status = 400, description = "The body is not such a document", body = ProblemBody,
             content_type = "application/problem+json"),
     ))]
@@ -124,8 +124,8 @@ pub async fn sweep(
     Ok((Extension(Subject("storage".to_owned())), Json(freed.into())))
 }
 
-/// Makes the artefact store that of this registry, whomever it belonged to. What the registry does not name is then
-/// removed by sweeps.
+/// Assigns the artefact store to this registry, whatever registry it belonged to. Sweeps then remove the
+/// files that the registry does not name.
 #[utoipa::path(post, operation_id = "storage_adopt", path = "/v1/storage/adopt", tag = "storage",
     responses((status = 204, description = "Registry and store belong together")))]
 pub async fn adopt(

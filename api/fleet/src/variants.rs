@@ -32,13 +32,13 @@ use figures::{AccuracyBody, BatchLatencyBody, ConcurrentBody};
 pub struct VariantBody {
     /// `{model}-{engine}-{precision}-{optimization}-t{threads}-b{max_batch}`.
     name: String,
-    /// The model it was made from.
+    /// The model from which it was made.
     model: String,
-    /// The application it answers for.
+    /// The application to which it belongs.
     application: String,
-    /// The stage of its model among the versions of one name: `candidate`, `shadow`, `canary`, `current` or `retired`;
-    /// absent before the model is published. Only variants of current versions answer queries that name the
-    /// application, beside the share that a canary gets.
+    /// The stage of its model among the versions of one name: `candidate`, `shadow`, `canary`, `current` or
+    /// `retired`; absent before the model is published. Only variants of current versions answer queries that
+    /// name the application, besides the share that a canary gets.
     #[serde(skip_serializing_if = "Option::is_none")]
     stage: Option<&'static str>,
     /// Which engine runs it.
@@ -51,32 +51,32 @@ pub struct VariantBody {
     threads: u16,
     /// Most rows in one batch.
     max_batch: u16,
-    /// Why it answers one query at a time; absent where queries share its batches. A query of several rows is answered in
-    /// one run in any case.
+    /// Why it answers one query at a time; absent if queries share its batches. A query of several rows is
+    /// answered in one run in any case.
     #[serde(skip_serializing_if = "Option::is_none")]
     apart: Option<String>,
     /// Measured on the validation set.
     accuracy: AccuracyBody,
-    /// How often it agreed with the file as it was uploaded on queries as they came, since a dispatcher began
-    /// to lead; absent before any was compared.
+    /// How often it agreed on real queries with the file as it was uploaded, since a dispatcher began to
+    /// lead; absent before any query was compared.
     #[serde(skip_serializing_if = "Option::is_none")]
     agreement: Option<AgreementBody>,
     /// Latency by batch size.
     latency: Vec<BatchLatencyBody>,
-    /// Where inputs have dynamic dimensions beside the batch: their sizes while `latency` was
-    /// measured, in the order of the inputs.
+    /// If inputs have dynamic dimensions besides the batch: their sizes while `latency` was measured, in the
+    /// order of the inputs.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     dimensions: Vec<u64>,
     /// What was measured at other sizes, in increasing order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     sizes: Vec<SizeBody>,
-    /// The greatest length that the engine takes, where it refused one.
+    /// The greatest length that the engine takes, if it refused a longer one.
     #[serde(skip_serializing_if = "Option::is_none")]
     longest: Option<u64>,
     /// Whether queries of different lengths share batches: they are padded.
     padded: bool,
-    /// Latency of lone queries while several run side by side, each on threads of its own; empty where
-    /// `dispatcher.schedule.parallelism` does not ask for it.
+    /// Latency of single queries while several run side by side, each on its own threads; empty if
+    /// `dispatcher.schedule.parallelism` does not need it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     concurrent: Vec<ConcurrentBody>,
     /// Slope of l(b) = alpha * b + beta, fitted to the medians, milliseconds per row.
@@ -87,7 +87,7 @@ pub struct VariantBody {
     residual_ms: f64,
     /// Time to load, milliseconds.
     load_ms: f64,
-    /// Time of the first load on a device, milliseconds; absent where every load is like the first.
+    /// Time of the first load on a device, milliseconds; absent if every load takes as long as the first.
     #[serde(skip_serializing_if = "Option::is_none")]
     first_load_ms: Option<f64>,
     /// Greatest rows per second.
@@ -100,19 +100,19 @@ pub struct VariantBody {
     cost_per_hour_usd: f64,
     /// Price of a thousand rows at saturation there, US dollars.
     cost_per_1k_usd: f64,
-    /// The type of device that it was registered on, where the figures above were measured; absent
-    /// where an earlier version registered it.
+    /// The type of device on which it was registered and the figures above were measured; absent if an
+    /// earlier version of Sextant registered it.
     #[serde(skip_serializing_if = "Option::is_none")]
     measured_on: Option<String>,
-    /// By type of device: where it was measured, and what is expected on the others that the fleet has
-    /// and that can run it. Sorted by type.
+    /// By type of device: the profile where it was measured, and the estimates for the other types of the
+    /// fleet that can run it. Sorted by type.
     profiles: Vec<ProfileBody>,
-    /// A variant that runs on the same devices and is there at least as good in everything; `null` on
-    /// the frontier.
+    /// A variant that runs on the same devices and is at least as good there in everything; `null` for a
+    /// variant on the frontier.
     dominated_by: Option<String>,
     /// SHA-256 of the ONNX file that the engine loads.
     artefact: String,
-    /// Where it is loaded or was.
+    /// The worker on which it is or was loaded.
     instances: Vec<InstanceBody>,
 }
 
@@ -120,7 +120,7 @@ pub struct VariantBody {
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = SizeLatency)]
 pub struct SizeBody {
-    /// Sizes of the dynamic dimensions beside the batch, in the order of the inputs.
+    /// Sizes of the dynamic dimensions besides the batch, in the order of the inputs.
     dimensions: Vec<u64>,
     /// Latency by batch size.
     latency: Vec<BatchLatencyBody>,
@@ -132,7 +132,7 @@ pub struct SizeBody {
 pub struct ProfileBody {
     /// The type of device.
     device_type: String,
-    /// Not measured there yet: taken from where it was registered.
+    /// Not measured there yet: estimated from the device on which it was registered.
     estimated: bool,
     /// Latency by batch size.
     latency: Vec<BatchLatencyBody>,
@@ -140,11 +140,11 @@ pub struct ProfileBody {
     load_ms: f64,
     /// Greatest rows per second.
     saturation_rps: f64,
-    /// Price of the slots that a batch occupies, US dollars an hour; absent where no worker of the fleet
-    /// has said what the device costs.
+    /// Price of the slots that a batch occupies, US dollars an hour; absent if no worker of the fleet has
+    /// said what the device costs.
     #[serde(skip_serializing_if = "Option::is_none")]
     cost_per_hour_usd: Option<f64>,
-    /// Price of a thousand rows at saturation, US dollars; absent alike.
+    /// Price of a thousand rows at saturation, US dollars; absent in the same case.
     #[serde(skip_serializing_if = "Option::is_none")]
     cost_per_1k_usd: Option<f64>,
     /// Why it could not be measured there so far.
@@ -152,7 +152,7 @@ pub struct ProfileBody {
     failure: Option<ProfileFailureBody>,
 }
 
-/// Measuring a variant on a type of device has failed, and is tried again.
+/// Measuring a variant on a type of device has failed; the service tries again.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = ProfileFailure)]
 pub struct ProfileFailureBody {
@@ -172,8 +172,8 @@ pub struct ProfileFailureBody {
 pub struct VariantsBody {
     /// Sorted by model, then by name.
     variants: Vec<VariantBody>,
-    /// Pipelines that are variants of the applications whose variants are listed, sorted by application and name. The
-    /// first page has them.
+    /// Pipelines that are variants of the applications whose variants are listed, sorted by application and
+    /// name. Only the first page has them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     composites: Vec<CompositeBody>,
     /// Where the next page begins: `?after=`.

@@ -56,10 +56,10 @@ pub struct NewApplicationBody {
     #[serde(default, deserialize_with = "json::or_default")]
     #[schema(value_type = BTreeMap<String, TargetsBody>, example = json!({"fast": {"latency_ms": 5.0}}))]
     presets: Presets,
-    /// What it may use of the fleet; to set it takes the scope `admin`.
+    /// What it may use of the fleet; setting it needs the scope `admin`.
     #[serde(default, deserialize_with = "json::or_default")]
     resources: ResourcesBody,
-    /// What it takes of feedback; left out it takes none.
+    /// Its settings of feedback; if they are left out, it takes none.
     #[serde(default)]
     feedback: Option<SettingsBody>,
 }
@@ -76,19 +76,19 @@ pub struct ApplicationBody {
     description: String,
     /// Targets of queries that state none.
     default_targets: TargetsBody,
-    /// Targets by name: queries ask for them with `preset`. Absent where there are none.
+    /// Targets by name: queries ask for them with `preset`. Absent if there are none.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     presets: BTreeMap<String, TargetsBody>,
     /// Inputs and outputs of all its models; absent until the first model fixes them.
     #[serde(skip_serializing_if = "Option::is_none")]
     signature: Option<SignatureBody>,
-    /// What it may use of the fleet; absent where nothing is set.
+    /// What it may use of the fleet; absent if nothing is set.
     #[serde(skip_serializing_if = "Option::is_none")]
     resources: Option<ResourcesBody>,
-    /// What it takes of feedback; absent where it takes none.
+    /// Its settings of feedback; absent if it takes none.
     #[serde(skip_serializing_if = "Option::is_none")]
     feedback: Option<SettingsBody>,
-    /// What feedback says of its models; only of a single application, where some was given.
+    /// What feedback says of its models; only in the answer for a single application, if there is feedback.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     online: Vec<online::ModelBody>,
 }
@@ -104,7 +104,7 @@ pub struct ApplicationsBody {
     next: Option<String>,
 }
 
-/// Creates an application. The same settings again are no error.
+/// Creates an application. Sending the same settings again is no error.
 #[utoipa::path(post, operation_id = "applications_create", path = "/v1/applications", tag = "applications",
     request_body = NewApplicationBody,
     responses(
@@ -190,9 +190,10 @@ pub async fn get(
     Ok(TaggedDocument::new(&body).tagged(tag).answer(&headers))
 }
 
-/// Changes an application: its description, default targets, presets, what it may use of the fleet, which takes
-/// the scope `admin`, and its metric where no model was measured by it. What is left out stays, `null` takes back.
-/// Who serves it knows it moments later. A change that was interrupted is completed by another one.
+/// Changes an application: its description, default targets, presets, resources, and its metric if no
+/// model has been measured by it. Changing the resources needs the scope `admin`. Members that are left
+/// out stay as they are, and `null` removes a value. The other processes know the change moments later.
+/// If a change was interrupted, send it again to complete it.
 #[utoipa::path(patch, operation_id = "applications_change", path = "/v1/applications/{application}", tag = "applications",
     params(
         ("application" = String, Path, description = "its name"),
@@ -200,7 +201,7 @@ pub async fn get(
     ),
     request_body = ApplicationChangeBody,
     responses(
-        (status = 200, description = "As it is now", body = ApplicationBody,
+        (status = 200, description = "Its present state", body = ApplicationBody,
             headers(("etag" = String, description = "changes when the application does"))),
         (status = 404, description = "There is none", body = ProblemBody,
             content_type = "application/problem+json"),
@@ -240,7 +241,7 @@ pub async fn change(
     Ok(TaggedDocument::new(&ApplicationBody::from(changed)).with(StatusCode::OK))
 }
 
-/// Deletes an application that has no models. One whose resources are set takes the scope `admin`.
+/// Deletes an application that has no models. If its resources are set, this needs the scope `admin`.
 #[utoipa::path(delete, operation_id = "applications_delete", path = "/v1/applications/{application}", tag = "applications",
     params(
         ("application" = String, Path, description = "its name"),

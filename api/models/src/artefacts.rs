@@ -62,7 +62,7 @@ pub struct FileContent(Vec<u8>);
 /// The path in the artefact store that a route names.
 pub struct Target(ObjectPath);
 
-/// Stores a file, replacing what was there. The body is streamed.
+/// Stores a file, and replaces an existing one. The service streams the body into the store.
 #[utoipa::path(put, operation_id = "artefacts_put", path = "/v1/artefacts/{*path}", tag = "artefacts",
     params(
         ("path" = String, Path, description = "path in the store"),
@@ -101,12 +101,13 @@ pub async fn put(
     Ok(response)
 }
 
-/// Reads a file, or one range of it.
+/// Returns a file, or one range of it.
 #[utoipa::path(get, operation_id = "artefacts_get", path = "/v1/artefacts/{*path}", tag = "artefacts",
     params(
         ("path" = String, Path, description = "path in the store"),
         ("range" = Option<String>, Header, description = "`bytes=first-last`"),
-        ("if-range" = Option<String>, Header, description = "the `ETag` that the range is of; of another file, all is sent"),
+        ("if-range" = Option<String>, Header, description = "the `ETag` to which the range belongs; if the file has \
+            another one, the whole file is sent"),
         ("if-none-match" = Option<String>, Header, description = "the `ETag` of a file that is known"),
     ),
     responses(
@@ -117,7 +118,7 @@ pub async fn put(
         (status = 304, description = "`If-None-Match` names the present `ETag`"),
         (status = 404, description = "There is none", body = ProblemBody,
             content_type = "application/problem+json"),
-        (status = 416, description = "The range holds none of its bytes", body = ProblemBody,
+        (status = 416, description = "The range contains none of the file's bytes", body = ProblemBody,
             content_type = "application/problem+json"),
     ))]
 pub async fn get(

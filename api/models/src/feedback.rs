@@ -37,15 +37,16 @@ const ITEM_TIMES: usize = 8;
 /// Most refusals that a response lists.
 const MOST_REFUSALS: usize = 1000;
 
-/// What became of the items of a body.
+/// The results of the items of a body.
 #[derive(Debug, Default, Serialize, ToSchema)]
 #[schema(as = FeedbackTaken)]
 pub struct TakenBody {
-    /// Items that are kept now, those that were kept before included.
+    /// Items that are kept now, including those that were kept before.
     accepted: usize,
-    /// Those of them that were kept before: they count once.
+    /// Those of them that were kept before; they count once.
     repeated: usize,
-    /// Those of them that are labels and could not be scored: the token does not carry what this metric needs.
+    /// Those of them that are labels and could not be scored, because the token does not contain what this
+    /// metric needs.
     unscored: usize,
     /// Items that were refused.
     refused: usize,
@@ -65,15 +66,18 @@ pub struct RefusalBody {
     detail: String,
 }
 
-/// Gives feedback: one item, a list of items, or a line for each (`application/x-ndjson`). Items are judged one by one:
-/// those that are refused leave the others as they are, and the status is 200; a body that is a single item is refused
-/// with the status of its problem. The same item again is no error and counts once.
+/// Gives feedback: one item, a list of items, or a line for each (`application/x-ndjson`). The service
+/// checks items one by one: if it refuses some, it takes the others all the same, and the status is 200.
+/// If the body is a single item that is refused, the status is that of its problem. Sending the same item
+/// again is no error; it counts once.
 #[utoipa::path(post, operation_id = "feedback_give", path = "/v1/feedback", tag = "feedback",
     request_body(content = Vec<ItemBody>, content_type = "application/json",
-        description = "Up to 100,000 items. One item by itself is taken as well, and `application/x-ndjson` with an item in each line"),
+        description = "Up to 100,000 items. The body may also be one item by itself, or `application/x-ndjson` with \
+            an item in each line"),
     responses(
-        (status = 200, description = "What became of them", body = TakenBody),
-        (status = 409, description = "The only item comes too late, or another value is there", body = ProblemBody,
+        (status = 200, description = "Their results", body = TakenBody),
+        (status = 409, description = "The only item comes too late, or there is another value \
+            already", body = ProblemBody,
             content_type = "application/problem+json"),
     ))]
 pub async fn give(

@@ -65,21 +65,22 @@ pub struct CancelParams {
     forget: Option<bool>,
 }
 
-/// Starts an offline job; with `wait_ms` or `Prefer: wait` the answer waits until it has come to its end. With an
-/// `Idempotency-Key` the same request sent again within a day is answered with the same job.
+/// Starts an offline job. With `wait_ms` or `Prefer: wait` the answer waits until the job has ended. With
+/// an `Idempotency-Key`, the same request sent again within a day gets the same job as its answer.
 #[utoipa::path(post, operation_id = "jobs_create", path = "/v1/jobs", tag = "jobs",
     params(
         ("wait_ms" = Option<u64>, Query, description = "longest wait", maximum = 60000),
         ("prefer" = Option<String>, Header, description = "`wait=N`: the same in seconds"),
         ("idempotency-key" = Option<String>, Header,
-            description = "a name of the request: sent again under it, it is not carried out again"),
+            description = "a name of the request: the service does not carry out a request again that is sent again \
+                under its name"),
     ),
     request_body(content = NewJobBody<'static>, content_type = "application/json"),
     responses(
         (status = 202, description = "Queued", body = JobBody,
             headers(("location" = String, description = "the job"))),
-        (status = 200, description = "It was waited for and has come to its end", body = JobBody),
-        (status = 404, description = "Who should answer, or the input, does not exist",
+        (status = 200, description = "The request waited for it, and it has ended", body = JobBody),
+        (status = 404, description = "What the job asks, or its input, does not exist",
             body = ProblemBody, content_type = "application/problem+json"),
         (status = 409, description = "The name or the idempotency key is taken by another job",
             body = ProblemBody, content_type = "application/problem+json"),
@@ -158,7 +159,7 @@ async fn meant(state: &ApiState, reference: ModelId) -> Result<ModelId, Problem>
     }
 }
 
-/// One job; with `wait_ms` or `Prefer: wait` the answer waits until the job has come to its end.
+/// Shows one job. With `wait_ms` or `Prefer: wait` the answer waits until the job has ended.
 #[utoipa::path(get, operation_id = "jobs_get", path = "/v1/jobs/{job}", tag = "jobs",
     params(
         ("job" = String, Path, description = "its name"),
@@ -181,17 +182,17 @@ pub async fn get(
     Ok(response)
 }
 
-/// Cancels a job. A job that has come to its end stays as it is, unless it is to be forgotten: then it is deleted,
-/// with what was kept for it; its output stays.
+/// Cancels a job. An ended job stays as it is, unless the request asks to delete it: then the job and
+/// everything kept for it are deleted; its output stays.
 #[utoipa::path(delete, operation_id = "jobs_cancel", path = "/v1/jobs/{job}", tag = "jobs",
     params(
         ("job" = String, Path, description = "its name"),
-        ("forget" = Option<bool>, Query, description = "delete the job, which must have come to its end"),
+        ("forget" = Option<bool>, Query, description = "delete the job, which must have ended"),
     ),
     responses(
-        (status = 200, description = "The job as it stands", body = JobBody),
+        (status = 200, description = "The present state of the job", body = JobBody),
         (status = 204, description = "It is forgotten"),
-        (status = 409, description = "It is to be forgotten, and has not ended, or its model needs it",
+        (status = 409, description = "The job is to be deleted, but it has not ended, or its model needs it",
             body = ProblemBody, content_type = "application/problem+json"),
         (status = 404, description = "There is none", body = ProblemBody,
             content_type = "application/problem+json"),

@@ -41,17 +41,17 @@ pub use new_model::{NewModelBody, NewModelForm};
 pub use parts::{DataFileBody, FailureBody, PaddingBody, RegistrantBody};
 use registration::{register, registered};
 
-/// A registration that has begun.
+/// A started registration.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Registration)]
 pub struct RegistrationBody {
-    /// What the model is called by whatever names one version of it: its name, where that has no other version.
+    /// The name by which variants, jobs and metrics call this version: the model's own name if it has no other version.
     model: String,
     /// The number of the version that it is, from 1.
     version: u32,
     /// The job that registers it: `GET /v1/jobs/{job}`.
     job: String,
-    /// How far it has come: `queued`, `running`, `succeeded`, `failed` or `cancelled`.
+    /// Its state: `queued`, `running`, `succeeded`, `failed` or `cancelled`.
     state: &'static str,
 }
 
@@ -61,9 +61,9 @@ pub struct RegistrationBody {
 pub struct ModelBody {
     /// Its name.
     name: String,
-    /// What it is called by whatever names one version of it: variants, jobs, metrics. Its name, where that was free.
+    /// The name by which variants, jobs and metrics call this version. It is the model's own name if that was free.
     id: String,
-    /// Which version of its name it is, from 1.
+    /// The number of its version, from 1.
     version: u32,
     /// `candidate`, `shadow`, `canary`, `current` or `retired`; absent before it is ready.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -77,7 +77,7 @@ pub struct ModelBody {
     error: Option<FailureBody>,
     /// Variants that can be asked for.
     variants: usize,
-    /// The job that registers it or did.
+    /// The job that registers it or has registered it.
     #[serde(skip_serializing_if = "Option::is_none")]
     job: Option<String>,
     /// Size of the ONNX file, bytes.
@@ -89,39 +89,40 @@ pub struct ModelBody {
     /// Files beside the ONNX file.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     data: Vec<DataFileBody>,
-    /// The outputs that were chosen, the one that is scored first; absent where nobody chose.
+    /// The chosen outputs, with the scored output first; absent if none were chosen.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     outputs: Vec<String>,
-    /// Inputs that are the same in every query, as declared: queries do not give them.
+    /// Inputs that were declared to be the same in every query; queries do not have them.
     #[serde(skip_serializing_if = "Constants::is_empty")]
     constants: Constants,
-    /// By input: what it is called in place of its name in the file, as declared.
+    /// By input: the declared new name of an input of the file.
     #[serde(skip_serializing_if = "Names::is_empty")]
     input_names: Names,
-    /// The same of outputs.
+    /// The same for outputs.
     #[serde(skip_serializing_if = "Names::is_empty")]
     output_names: Names,
-    /// `none` where the validation set was declared to have no labels.
+    /// `none` if the validation set was declared to have no labels.
     #[serde(skip_serializing_if = "Option::is_none")]
     labels: Option<&'static str>,
-    /// The output that accuracy is measured on; only of a single model, once it is known.
+    /// The output on which accuracy is measured; only in the answer for a single model, once it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     scored_output: Option<String>,
-    /// What its columns stand for; only of a single model, where that is known.
+    /// The classes for which its columns stand; only in the answer for a single model, if they are known.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     classes: Vec<String>,
-    /// How inputs are padded, where that was declared.
+    /// How inputs are padded, if this was declared.
     #[serde(skip_serializing_if = "Option::is_none")]
     padding: Option<PaddingBody>,
-    /// Why variants answer one query at a time, by reason: the names of those. Only of a single model, where there are such.
+    /// The names of the variants that answer one query at a time, by reason. Only in the answer for a single
+    /// model, if there are any.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     apart: BTreeMap<String, Vec<String>>,
     /// When it was registered, milliseconds since the Unix epoch.
     created_ms: u64,
-    /// Who registered it; absent where that was before the service noted it.
+    /// Who registered it; absent if it was registered before the service recorded this.
     #[serde(skip_serializing_if = "Option::is_none")]
     registered_by: Option<RegistrantBody>,
-    /// What feedback says of it; only of a single model, where some was given.
+    /// What feedback says of it; only in the answer for a single model, if there is feedback.
     #[serde(skip_serializing_if = "Option::is_none")]
     online: Option<online::ModelBody>,
 }
@@ -146,22 +147,23 @@ pub struct ModelParams {
     limit: Option<u32>,
 }
 
-/// Registers a model from a form with its files. With `wait_ms` or `Prefer: wait` the answer waits until the
-/// registration has come to its end. With an `Idempotency-Key` the same request sent again within a day is answered
-/// with the same registration.
+/// Registers a model from a form with its files. With `wait_ms` or `Prefer: wait` the answer waits until
+/// the registration has ended. With an `Idempotency-Key`, the same request sent again within a day gets
+/// the same registration as its answer.
 #[utoipa::path(post, operation_id = "models_create", path = "/v1/models", tag = "models",
     params(
         ("wait_ms" = Option<u64>, Query, description = "longest wait", maximum = 60000),
         ("prefer" = Option<String>, Header, description = "`wait=N`: the same in seconds"),
         ("idempotency-key" = Option<String>, Header,
-            description = "a name of the request: sent again under it, it is not carried out again"),
+            description = "a name of the request: the service does not carry out a request again that is sent again \
+                under its name"),
     ),
     request_body(content = NewModelForm, content_type = "multipart/form-data"),
     responses(
         (status = 202, description = "The registration has begun", body = RegistrationBody,
             headers(("location" = String, description = "the job"))),
-        (status = 200, description = "It has come to its end: it was waited for, or the same content was \
-            registered before", body = RegistrationBody),
+        (status = 200, description = "It has ended: the request waited for it, or the same content was registered \
+            before", body = RegistrationBody),
         (status = 409, description = "The version or the idempotency key is taken by other content", body = ProblemBody,
             content_type = "application/problem+json"),
         (status = 507, description = "No room left", body = ProblemBody,
@@ -195,23 +197,24 @@ pub async fn create(
     .await
 }
 
-/// Registers a model from files in the artefact store. With `wait_ms` or `Prefer: wait` the answer waits until the
-/// registration has come to its end. With an `Idempotency-Key` the same request sent again within a day is answered
-/// with the same registration.
+/// Registers a model from files in the artefact store. With `wait_ms` or `Prefer: wait` the answer waits
+/// until the registration has ended. With an `Idempotency-Key`, the same request sent again within a day
+/// gets the same registration as its answer.
 #[utoipa::path(post, operation_id = "models_create_from_artefacts", path = "/v1/registrations",
     tag = "models",
     params(
         ("wait_ms" = Option<u64>, Query, description = "longest wait", maximum = 60000),
         ("prefer" = Option<String>, Header, description = "`wait=N`: the same in seconds"),
         ("idempotency-key" = Option<String>, Header,
-            description = "a name of the request: sent again under it, it is not carried out again"),
+            description = "a name of the request: the service does not carry out a request again that is sent again \
+                under its name"),
     ),
     request_body = NewModelBody,
     responses(
         (status = 202, description = "The registration has begun", body = RegistrationBody,
             headers(("location" = String, description = "the job"))),
-        (status = 200, description = "It has come to its end: it was waited for, or the same content was \
-            registered before", body = RegistrationBody),
+        (status = 200, description = "It has ended: the request waited for it, or the same content was registered \
+            before", body = RegistrationBody),
         (status = 409, description = "The version or the idempotency key is taken by other content", body = ProblemBody,
             content_type = "application/problem+json"),
         (status = 507, description = "No room left", body = ProblemBody,
@@ -281,8 +284,8 @@ fn asked(model: &NewModel) -> Value {
     }
 }
 
-/// Registers a model again whose registration failed, from the files that were sent then. One that is under way, or
-/// has succeeded, is answered as it stands.
+/// Repeats a registration that failed, with the files that were sent then. If the registration is under
+/// way or has succeeded, the answer is its present state.
 #[utoipa::path(post, operation_id = "models_retry", path = "/v1/models/{model}/registration", tag = "models",
     params(
         ("model" = String, Path, description = "its name"),
@@ -292,7 +295,7 @@ fn asked(model: &NewModel) -> Value {
     responses(
         (status = 202, description = "The registration has begun, or is under way", body = RegistrationBody,
             headers(("location" = String, description = "the job"))),
-        (status = 200, description = "It has come to its end", body = RegistrationBody),
+        (status = 200, description = "It has ended", body = RegistrationBody),
         (status = 404, description = "There is none", body = ProblemBody,
             content_type = "application/problem+json"),
     ))]
@@ -409,7 +412,7 @@ async fn read(state: &ApiState, name: &ModelId) -> Result<ModelBody, Problem> {
     Ok(body)
 }
 
-/// The file that a model was registered from: ONNX, or a manifest of a remote runtime.
+/// The file from which a model was registered: ONNX, or a manifest of a remote runtime.
 #[utoipa::path(get, operation_id = "models_file", path = "/v1/models/{model}/file", tag = "models",
     params(("model" = String, Path, description = "its name, of its current version, or `name@version`")),
     responses(
@@ -445,8 +448,8 @@ pub async fn file(
     Ok((headers, body).into_response())
 }
 
-/// Deletes a model and retires its variants. Queries in flight are answered. A deletion that was
-/// interrupted is completed by another one.
+/// Deletes a model and retires its variants. Queries in flight are still answered. If a deletion was
+/// interrupted, send it again to complete it.
 #[utoipa::path(delete, operation_id = "models_delete", path = "/v1/models/{model}", tag = "models",
     params(
         ("model" = String, Path, description = "its name"),

@@ -51,7 +51,7 @@ pub struct PipelineBody {
     name: String,
     /// The version that answers, from 1: each change makes one.
     version: u32,
-    /// As it was written. `GET /docs/pipeline-schema.json` describes it.
+    /// The definition as it was sent. `GET /docs/pipeline-schema.json` describes its form.
     #[schema(inline = false, value_type = DefinitionBody)]
     definition: Value,
     /// The files that its steps need, as they were when it was registered: SHA-256 digests by paths.
@@ -60,10 +60,10 @@ pub struct PipelineBody {
     /// What it takes and gives; absent while it cannot run.
     #[serde(skip_serializing_if = "Option::is_none")]
     signature: Option<SignatureBody>,
-    /// Why it cannot run; absent where it can.
+    /// Why it cannot run; absent if it can.
     #[serde(skip_serializing_if = "Option::is_none")]
     unusable: Option<String>,
-    /// What was measured of it as a whole; absent where its definition has no `validation`.
+    /// The measurements of the pipeline as a whole; absent if its definition has no `validation`.
     #[serde(skip_serializing_if = "Option::is_none")]
     measured: Option<MeasuredBody>,
     /// How often its steps run, and on how many rows; none before its first query here.
@@ -109,16 +109,16 @@ enum GraphForm {
 }
 
 /// Registers a pipeline: one document in JSON or, with `content-type: application/yaml`, in YAML, as
-/// `GET /docs/pipeline-schema.json` describes it. It is checked against what is registered. The same definition again is
-/// no error.
+/// `GET /docs/pipeline-schema.json` describes it. The service checks it against what is registered.
+/// Sending the same definition again is no error.
 ///
-/// The application of its name is created with it; queries ask it as they ask any application, over every protocol.
+/// A registration creates the application of its name; queries ask it like any other, over every protocol.
 #[utoipa::path(post, operation_id = "pipelines_create", path = "/v1/pipelines", tag = "pipelines",
     params(("dry_run" = Option<bool>, Query, description = "check it, and register nothing")),
     request_body = DefinitionBody,
     responses(
         (status = 201, description = "Registered", body = PipelineBody),
-        (status = 200, description = "It is registered already, or `dry_run` found nothing wrong", body = PipelineBody),
+        (status = 200, description = "Registered already, or `dry_run` found no error", body = PipelineBody),
         (status = 409, description = "The name is taken", body = ProblemBody,
             content_type = "application/problem+json"),
     ))]
@@ -208,8 +208,8 @@ pub async fn get(
     Ok(shown_whole(&state, pipeline).answer(&headers))
 }
 
-/// Changes a pipeline: the keys that are sent replace those of the definition, `null` takes one away (RFC 7396). The
-/// result is checked, and becomes the next version. A query ends on the version that it began with.
+/// Changes a pipeline: the keys in the body replace those of the definition, `null` removes a key (RFC 7396). The
+/// service checks the result, which becomes the next version. A query ends on the version on which it began.
 #[utoipa::path(patch, operation_id = "pipelines_change", path = "/v1/pipelines/{pipeline}", tag = "pipelines",
     params(
         ("pipeline" = String, Path, description = "its name"),
@@ -217,7 +217,7 @@ pub async fn get(
     ),
     request_body = DefinitionChangeBody,
     responses(
-        (status = 200, description = "As it is now", body = PipelineBody,
+        (status = 200, description = "Its present state", body = PipelineBody,
             headers(("etag" = String, description = "changes when the pipeline does"))),
         (status = 404, description = "There is none", body = ProblemBody, content_type = "application/problem+json"),
         (status = 412, description = "It has changed since", body = ProblemBody,
@@ -245,8 +245,8 @@ pub async fn change(
     Ok(shown_whole(&state, changed).with(StatusCode::OK))
 }
 
-/// Replaces a pipeline by another definition, its next version; registers it where there is none. A query ends on the
-/// version that it began with.
+/// Replaces a pipeline by another definition, its next version, or registers the pipeline if there is
+/// none. A query ends on the version on which it began.
 #[utoipa::path(put, operation_id = "pipelines_replace", path = "/v1/pipelines/{pipeline}", tag = "pipelines",
     params(
         ("pipeline" = String, Path, description = "its name"),
@@ -254,7 +254,7 @@ pub async fn change(
     ),
     request_body = DefinitionBody,
     responses(
-        (status = 200, description = "As it is now", body = PipelineBody),
+        (status = 200, description = "Its present state", body = PipelineBody),
         (status = 201, description = "Registered", body = PipelineBody),
         (status = 412, description = "It has changed since", body = ProblemBody,
             content_type = "application/problem+json"),
@@ -299,7 +299,7 @@ pub async fn replace(
     Ok(shown_whole(&state, changed).with(StatusCode::OK))
 }
 
-/// The graph of a pipeline for people: a step to a line, or with `as=svg` a picture (`image/svg+xml`).
+/// Shows the graph of a pipeline for people: one step in each line, or with `as=svg` a picture (`image/svg+xml`).
 #[utoipa::path(get, operation_id = "pipelines_graph", path = "/v1/pipelines/{pipeline}/graph", tag = "pipelines",
     params(
         ("pipeline" = String, Path, description = "its name"),

@@ -290,7 +290,7 @@ pub(crate) fn describe(openapi: &mut OpenApi) {
     let components = openapi.components.get_or_insert_default();
     let mut bearer = Http::new(HttpAuthScheme::Bearer);
     bearer.bearer_format = Some("sx_..".to_owned());
-    bearer.description = Some("An API key, where the service asks for keys.".to_owned());
+    bearer.description = Some("An API key, if the service needs keys.".to_owned());
     components.add_security_scheme("bearer", SecurityScheme::Http(bearer));
     let header = ApiKeyValue::with_description("x-api-key", "The same in a header of its own.");
     components.add_security_scheme("header", SecurityScheme::ApiKey(ApiKey::Header(header)));

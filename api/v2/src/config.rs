@@ -20,7 +20,7 @@ pub struct ConfigBody {
     pub(super) backend: &'static str,
     /// Every version that is ready can be asked.
     pub(super) version_policy: VersionPolicyBody,
-    /// Most rows of one query; 0 where there is no batch dimension.
+    /// Most rows of one query; 0 if there is no batch dimension.
     pub(super) max_batch_size: u16,
     /// In the graph's order.
     pub(super) input: Vec<ConfigTensorBody>,
@@ -36,7 +36,7 @@ pub struct VersionPolicyBody {
     all: AllVersionsBody,
 }
 
-/// Every version that is ready: nothing is left to say.
+/// Every version that is ready; there is nothing else to choose.
 #[derive(Debug, Default, Serialize, ToSchema)]
 #[schema(as = ModelAllVersions)]
 pub struct AllVersionsBody {}
@@ -49,7 +49,7 @@ pub struct ConfigTensorBody {
     pub(super) name: String,
     /// `TYPE_FP32`, `TYPE_STRING` and so on.
     pub(super) data_type: String,
-    /// Sizes without the batch dimension; -1 where any size is taken.
+    /// Sizes without the batch dimension; -1 if any size is accepted.
     pub(super) dims: Vec<i64>,
 }
 

@@ -32,14 +32,14 @@ use crate::{
 pub struct AnswerBody {
     /// The name that was asked for.
     model_name: String,
-    /// The version that has answered; `1` where an application or a variant was asked.
+    /// The version that has answered; `1` if the query asked an application or a variant.
     model_version: String,
     /// The id of the request, if it had one.
     id: Option<String>,
-    /// `model`, `variant`, `slo_met`, `batch_rows`, `queue_us`, `compute_us`, `cost_usd`; `feedback_token` where the
-    /// application takes feedback, `explanation` where one was asked for.
+    /// `model`, `variant`, `slo_met`, `batch_rows`, `queue_us`, `compute_us`, `cost_usd`; `feedback_token` if
+    /// the application takes feedback, `explanation` if the request asks for one.
     parameters: serde_json::Value,
-    /// The wanted outputs.
+    /// The requested outputs.
     outputs: Vec<OutputBody>,
 }
 
@@ -54,7 +54,7 @@ pub struct AnswerBody {
         ("x-slo-max-error" = Option<f64>, Header, description = "error target"),
         ("x-slo-max-cost-per-1k-usd" = Option<f64>, Header, description = "cost target"),
         ("x-slo-policy" = Option<String>, Header,
-            description = "`reject`, or `best_effort`: the closest variant answers where none meets the targets"),
+            description = "`reject`, or `best_effort`: the closest variant answers if none meets the targets"),
         ("x-slo-preset" = Option<String>, Header, description = "name of one of the application's presets"),
         ("inference-header-content-length" = Option<usize>, Header,
             description = "length of the JSON part; binary tensors follow"),

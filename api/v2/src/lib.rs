@@ -110,7 +110,7 @@ pub struct ReadyBody {
     /// The model, when asked about one.
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<String>,
-    /// Always true; what is not ready is answered with 503.
+    /// Always true; if it is not ready, the service answers 503.
     ready: bool,
 }
 
@@ -254,7 +254,7 @@ pub async fn model_version(
     model(state, named).await
 }
 
-/// Whether it can be answered: a variant is loaded, or a query has one loaded.
+/// Whether queries can be answered: a variant is loaded, or a query causes one to be loaded.
 #[utoipa::path(get, operation_id = "v2_model_ready", path = "/v2/models/{model}/ready", tag = "open inference protocol",
     params(("model" = String, Path, description = "variant, model or application")),
     responses(
@@ -296,8 +296,8 @@ struct IndexBody {
     ready: bool,
 }
 
-/// Every application and model and whether it can answer, then every variant and whether it is loaded. The body may
-/// be empty.
+/// Lists every application and model with whether it can answer, then every variant with whether it is
+/// loaded. The body may be empty.
 #[utoipa::path(post, operation_id = "v2_index", path = "/v2/repository/index", tag = "open inference protocol",
     responses((status = 200, description = "All names that can be asked", body = Vec<IndexEntryBody>)))]
 pub async fn index(

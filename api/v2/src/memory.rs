@@ -20,7 +20,7 @@ use crate::{
 /// The subject of an audit entry about all regions of a key.
 pub(super) const ALL: &str = "all regions";
 
-/// A region that is registered.
+/// A registered region.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = SharedMemoryRegion)]
 pub struct RegionBody {
@@ -28,20 +28,20 @@ pub struct RegionBody {
     pub(super) name: String,
     /// The name of the shared memory.
     pub(super) key: String,
-    /// Where it begins there, bytes.
+    /// Its offset there, bytes.
     pub(super) offset: u64,
     /// Its length, bytes.
     pub(super) byte_size: u64,
 }
 
-/// A region to be registered.
+/// A region to register.
 #[derive(Debug, Deserialize, ToSchema)]
 #[schema(as = NewSharedMemoryRegion)]
 pub struct NewRegion {
     /// The name of the shared memory: that of a plain file directly in `/dev/shm`, with or without a slash.
     #[schema(example = "/input")]
     key: String,
-    /// Where the region begins there, bytes.
+    /// The offset of the region there, bytes.
     #[serde(default, deserialize_with = "json::or_default")]
     offset: u64,
     /// Its length, bytes.
@@ -54,7 +54,7 @@ pub struct NewRegion {
     tag = "open inference protocol",
     responses(
         (status = 200, description = "Regions", body = Vec<RegionBody>),
-        (status = 404, description = "Shared memory is not used here", body = ProblemBody,
+        (status = 404, description = "The service does not use shared memory", body = ProblemBody,
             content_type = "application/problem+json"),
     ))]
 pub async fn all(
@@ -81,14 +81,14 @@ pub async fn one(
     listed(&state, &caller, Some(&region)).map(Json)
 }
 
-/// Registers shared memory of this machine under a name, for the inputs and outputs of the same key's queries.
+/// Registers shared memory of this machine under a name, for inputs and outputs of queries with the same key.
 #[utoipa::path(post, operation_id = "v2_region_register",
     path = "/v2/systemsharedmemory/region/{region}/register", tag = "open inference protocol",
     params(("region" = String, Path, description = "its name")),
     request_body(content = NewRegion, content_type = "application/json"),
     responses(
         (status = 200, description = "It is registered"),
-        (status = 404, description = "Shared memory is not used here", body = ProblemBody,
+        (status = 404, description = "The service does not use shared memory", body = ProblemBody,
             content_type = "application/problem+json"),
     ))]
 pub async fn register(
@@ -110,13 +110,13 @@ pub async fn register(
     Ok((Extension(subject), StatusCode::OK))
 }
 
-/// Forgets a region. One that is not there is no fault.
+/// Unregisters a region. If there is no such region, this is no error.
 #[utoipa::path(post, operation_id = "v2_region_unregister",
     path = "/v2/systemsharedmemory/region/{region}/unregister", tag = "open inference protocol",
     params(("region" = String, Path, description = "its name")),
     responses(
         (status = 200, description = "It is not registered"),
-        (status = 404, description = "Shared memory is not used here", body = ProblemBody,
+        (status = 404, description = "The service does not use shared memory", body = ProblemBody,
             content_type = "application/problem+json"),
     ))]
 pub async fn unregister(
@@ -128,12 +128,12 @@ pub async fn unregister(
     Ok((Extension(Subject(region)), StatusCode::OK))
 }
 
-/// Forgets all regions that the key has registered.
+/// Unregisters all regions that the key has registered.
 #[utoipa::path(post, operation_id = "v2_regions_unregister", path = "/v2/systemsharedmemory/unregister",
     tag = "open inference protocol",
     responses(
         (status = 200, description = "None is registered"),
-        (status = 404, description = "Shared memory is not used here", body = ProblemBody,
+        (status = 404, description = "The service does not use shared memory", body = ProblemBody,
             content_type = "application/problem+json"),
     ))]
 pub async fn unregister_all(
@@ -144,7 +144,7 @@ pub async fn unregister_all(
     Ok((Extension(Subject(ALL.to_owned())), StatusCode::OK))
 }
 
-/// The regions of a GPU's memory: always none, there is no registering any.
+/// The regions of a GPU's memory: always none, because they cannot be registered.
 #[utoipa::path(get, operation_id = "v2_cuda_regions", path = "/v2/cudasharedmemory/status",
     tag = "open inference protocol",
     responses((status = 200, description = "None", body = Vec<RegionBody>)))]
@@ -152,7 +152,7 @@ pub async fn cuda() -> Json<[RegionBody; 0]> {
     Json([])
 }
 
-/// Forgets all regions of a GPU's memory, of which there are none.
+/// Unregisters all regions of a GPU's memory. There never are any.
 #[utoipa::path(post, operation_id = "v2_cuda_regions_unregister", path = "/v2/cudasharedmemory/unregister",
     tag = "open inference protocol",
     responses((status = 200, description = "None is registered")))]

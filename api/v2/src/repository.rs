@@ -41,7 +41,8 @@ const HOLD_EVERY: Duration = Duration::from_secs(30);
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[schema(as = RepositoryChange)]
 pub struct ChangeBody<'a> {
-    /// `unload_dependents` is taken and changes nothing. `config` and files are refused: models are registered.
+    /// The service accepts `unload_dependents` and ignores it. It refuses `config` and files: models must be
+    /// registered.
     #[serde(borrow, default, deserialize_with = "json::or_default")]
     #[schema(value_type = Option<std::collections::BTreeMap<String, serde_json::Value>>)]
     parameters: HashMap<&'a str, &'a RawValue>,
@@ -50,14 +51,14 @@ pub struct ChangeBody<'a> {
 /// An empty answer, and the name of what was changed.
 pub(super) type ChangeResponse = (Extension<Subject>, StatusCode);
 
-/// Has a variant loaded and waits until it has answered; from then on it does not count as idle.
+/// Has a variant loaded and waits until it has answered. From then on the variant does not count as idle.
 #[utoipa::path(post, operation_id = "v2_load", path = "/v2/repository/models/{model}/load",
     tag = "open inference protocol",
     params(("model" = String, Path, description = "variant, model or application")),
     request_body(content = Option<ChangeBody<'static>>, content_type = "application/json"),
     responses(
         (status = 200, description = "It can be answered at once"),
-        (status = 404, description = "There is nothing of that name", body = crate::problem::ProblemBody,
+        (status = 404, description = "Nothing of that name exists", body = crate::problem::ProblemBody,
             content_type = "application/problem+json"),
     ))]
 pub async fn load(
@@ -71,14 +72,15 @@ pub async fn load(
     Ok((Extension(subject), StatusCode::OK))
 }
 
-/// Lets a name count as idle again. What is loaded stays until its memory is wanted or it was idle for long.
+/// Lets a name count as idle again. Its variants stay loaded until others need their memory or they have
+/// been idle for long.
 #[utoipa::path(post, operation_id = "v2_unload", path = "/v2/repository/models/{model}/unload",
     tag = "open inference protocol",
     params(("model" = String, Path, description = "variant, model or application")),
     request_body(content = Option<ChangeBody<'static>>, content_type = "application/json"),
     responses(
         (status = 200, description = "It is not held any more"),
-        (status = 404, description = "There is nothing of that name", body = crate::problem::ProblemBody,
+        (status = 404, description = "Nothing of that name exists", body = crate::problem::ProblemBody,
             content_type = "application/problem+json"),
     ))]
 pub async fn unload(

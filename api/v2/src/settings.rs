@@ -23,11 +23,11 @@ use crate::{
 pub struct TraceBody {
     /// `["OFF"]`.
     trace_level: [&'static str; 1],
-    /// Of so many requests one would be traced.
+    /// One of so many requests would be traced.
     trace_rate: &'static str,
-    /// So many traces would be kept; -1 is all.
+    /// Number of traces that would be kept; -1 means all.
     trace_count: &'static str,
-    /// After so many traces a file would be written.
+    /// Number of traces after which a file would be written.
     log_frequency: &'static str,
     /// Where to.
     trace_file: &'static str,
@@ -45,7 +45,7 @@ pub(super) const TRACE: [(&str, &str); 6] = [
     ("trace_mode", "triton"),
 ];
 
-/// What is to be traced: what differs from what is traced now is refused.
+/// What to trace; the service refuses every change of what is traced now.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = TraceChange)]
@@ -85,14 +85,14 @@ pub enum TraceValue {
 #[utoipa::path(get, operation_id = "v2_log", path = "/v2/logging", tag = "open inference protocol",
     responses(
         (status = 200, description = "What is logged", body = LogBody),
-        (status = 404, description = "It cannot be told", body = ProblemBody,
+        (status = 404, description = "The service does not know it", body = ProblemBody,
             content_type = "application/problem+json"),
     ))]
 pub async fn log(State(state): State<ApiState>) -> Result<Json<LogBody>, Problem> {
     Ok(Json(state.logging()?.told()))
 }
 
-/// Changes what is logged by this process, until it ends.
+/// Changes what this process logs, until it ends.
 #[utoipa::path(post, operation_id = "v2_log_change", path = "/v2/logging", tag = "open inference protocol",
     request_body(content = LogChange, content_type = "application/json"),
     responses(
@@ -116,7 +116,7 @@ pub async fn trace() -> Json<TraceBody> {
     Json(TraceBody::new())
 }
 
-/// Takes what changes nothing; there are no traces to be switched on.
+/// Accepts settings that change nothing; the service has no traces that can be switched on.
 #[utoipa::path(post, operation_id = "v2_trace_change", path = "/v2/trace/setting",
     tag = "open inference protocol",
     request_body(content = TraceChange, content_type = "application/json"),
@@ -146,7 +146,7 @@ pub async fn model_trace(_: ResolvedName) -> Json<TraceBody> {
     Json(TraceBody::new())
 }
 
-/// Takes what changes nothing; there are no traces to be switched on.
+/// Accepts settings that change nothing; the service has no traces that can be switched on.
 #[utoipa::path(post, operation_id = "v2_model_trace_change", path = "/v2/models/{model}/trace/setting",
     tag = "open inference protocol",
     params(("model" = String, Path, description = "variant, model or application")),

@@ -33,7 +33,7 @@ pub struct StatisticBody {
     pub(super) last_inference: u64,
     /// Rows that were answered.
     pub(super) inference_count: u64,
-    /// Batches that were run for them: of a batch that is shared, the share of their rows.
+    /// Batches that ran for them; a shared batch counts by the share of their rows.
     pub(super) execution_count: u64,
     /// Where the time went.
     pub(super) inference_stats: InferenceStatsBody,
@@ -49,7 +49,7 @@ pub struct BatchStatBody {
     pub(super) batch_size: u64,
     /// Reading inputs; not counted apart.
     pub(super) compute_input: DurationStatBody,
-    /// Running: of a batch that is shared, the share of the rows answered here.
+    /// Running; a shared batch counts by the share of the rows answered here.
     pub(super) compute_infer: DurationStatBody,
     /// Writing outputs; not counted apart.
     pub(super) compute_output: DurationStatBody,
@@ -142,7 +142,7 @@ pub async fn statistics_version(
     statistics(state, named).await
 }
 
-/// What each variant has answered that has answered anything.
+/// What each variant has answered, without variants that have answered nothing.
 #[utoipa::path(get, operation_id = "v2_statistics", path = "/v2/models/stats",
     tag = "open inference protocol",
     responses((status = 200, description = "By variant", body = StatisticsBody)))]

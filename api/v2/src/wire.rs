@@ -36,7 +36,7 @@ pub struct InferBody<'a> {
     #[serde(borrow, deserialize_with = "json::at_most::<_, _, MOST_TENSORS>")]
     #[schema(value_type = Vec<TensorBody<'_>>)]
     pub inputs: Vec<TensorBody<'a>>,
-    /// Which outputs are wanted; all when left out.
+    /// The requested outputs; if it is left out, all.
     #[serde(
         borrow,
         default,

@@ -55,7 +55,7 @@ pub struct TensorBody<'a> {
     #[serde(borrow)]
     #[schema(value_type = String, example = "FP32")]
     pub datatype: Cow<'a, str>,
-    /// Elements, row-major: flat, or nested as `shape` says.
+    /// Elements in row-major order: flat, or nested as `shape` says.
     #[serde(borrow, default)]
     #[schema(value_type = Vec<serde_json::Value>)]
     pub data: Option<&'a RawValue>,
@@ -68,11 +68,11 @@ pub struct TensorBody<'a> {
 /// Parameters of one tensor; others are ignored.
 #[derive(Debug, Clone, Default, Deserialize, ToSchema)]
 pub struct TensorParameters<'a> {
-    /// Bytes of this tensor behind the JSON part of the body.
+    /// Bytes of this tensor after the JSON part of the body.
     pub binary_data_size: Option<usize>,
-    /// Whether this output is wanted in binary.
+    /// Whether this output is requested in binary.
     pub binary_data: Option<bool>,
-    /// So many of the greatest elements of each row are wanted of this output, and their positions.
+    /// Number of the greatest elements of each row to return of this output, with their positions.
     pub classification: Option<usize>,
     /// The region of shared memory that has this tensor.
     #[serde(borrow, default)]
@@ -80,7 +80,7 @@ pub struct TensorParameters<'a> {
     pub shared_memory_region: Option<Text<'a>>,
     /// Its bytes there.
     pub shared_memory_byte_size: Option<u64>,
-    /// Where they begin in the region.
+    /// Their offset in the region.
     pub shared_memory_offset: Option<u64>,
 }
 

@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 
 use crate::problem::Problem;
 
-/// What an application may use of the fleet, and how it stands to others. A member that is left out is
+/// What an application may use of the fleet, and its claims against others. A member that is left out is
 /// not set: it limits nothing and claims nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -16,33 +16,34 @@ pub struct ResourcesBody {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0, maximum = 1e9, example = 2.5)]
     pub budget_per_hour_usd: Option<f64>,
-    /// Workers' worth of load that is planned for it even when nobody asks; 0 where it is left out.
+    /// Least load that the autoscaler plans for it even if nobody asks, in workers; 0 if it is left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(maximum = 100_000, example = 1)]
     pub least_workers: Option<u32>,
-    /// Most workers' worth of load that is planned for it; at least `least_workers`.
+    /// Most load that the autoscaler plans for it, in workers; at least `least_workers`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(maximum = 100_000, example = 4)]
     pub most_workers: Option<u32>,
-    /// Where there is not enough for all, a higher one goes first. Left out it is as configured, else 100.
+    /// Priority: if devices cannot serve all queries, a higher one goes first. If it is left out, the
+    /// configured value, else 100.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = 100)]
     pub priority: Option<u8>,
-    /// Its share beside others of the same priority. Left out it is as configured, else 1.
+    /// Its share of device time against others of the same priority. If it is left out, the configured value, else 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0.001, maximum = 1000, example = 1.0)]
     pub weight: Option<f64>,
-    /// Bytes of its answers that are kept for queries with the same inputs; left out none are.
+    /// Bytes of its answers that are kept for queries with the same inputs; if it is left out, none are kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 65536, maximum = 68719476736_u64, example = 16777216)]
     pub cache_bytes: Option<u64>,
-    /// Seconds for which an answer is kept; left out it is kept until others need the room.
+    /// Seconds for which an answer is kept; if it is left out, the answer is kept until others need the space.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 31622400, example = 60)]
     pub cache_ttl_s: Option<u32>,
-    /// Where engines run its models: `process`, each in a process of its own; `worker`, in that of the worker. Left out it
-    /// is as workers are configured (`worker.isolation`). What is loaded changes its
-    /// process, and answers meanwhile.
+    /// Where engines run its models: `process`, each in a separate process; `worker`, in the worker's
+    /// process. If it is left out, the setting `worker.isolation` of the workers decides. Loaded models move
+    /// to the other process and answer meanwhile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub isolation: Option<IsolationBody>,
 }
@@ -58,7 +59,7 @@ pub enum IsolationBody {
     Process,
 }
 
-/// What is to change: members that are left out stay, `null` takes back what was set.
+/// The changes: members that are left out stay as they are, `null` removes a value.
 #[derive(Debug, Clone, Copy, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = ResourcesChange)]
@@ -67,19 +68,19 @@ pub struct ResourcesChangeBody {
     #[serde(default, deserialize_with = "given")]
     #[schema(value_type = Option<f64>, minimum = 0, maximum = 1e9, example = 2.5)]
     budget_per_hour_usd: Option<Option<f64>>,
-    /// Workers' worth of load that is planned for it even when nobody asks.
+    /// Least load that the autoscaler plans for it even if nobody asks, in workers.
     #[serde(default, deserialize_with = "given")]
     #[schema(value_type = Option<u32>, maximum = 100_000, example = 1)]
     least_workers: Option<Option<u32>>,
-    /// Most workers' worth of load that is planned for it; at least `least_workers`.
+    /// Most load that the autoscaler plans for it, in workers; at least `least_workers`.
     #[serde(default, deserialize_with = "given")]
     #[schema(value_type = Option<u32>, maximum = 100_000, example = 4)]
     most_workers: Option<Option<u32>>,
-    /// Where there is not enough for all, a higher one goes first.
+    /// Priority: if devices cannot serve all queries, a higher one goes first.
     #[serde(default, deserialize_with = "given")]
     #[schema(value_type = Option<u8>, example = 100)]
     priority: Option<Option<u8>>,
-    /// Its share beside others of the same priority.
+    /// Its share of device time against others of the same priority.
     #[serde(default, deserialize_with = "given")]
     #[schema(value_type = Option<f64>, minimum = 0.001, maximum = 1000, example = 1.0)]
     weight: Option<Option<f64>>,
@@ -91,7 +92,7 @@ pub struct ResourcesChangeBody {
     #[serde(default, deserialize_with = "given")]
     #[schema(value_type = Option<u32>, minimum = 1, maximum = 31622400, example = 60)]
     cache_ttl_s: Option<Option<u32>>,
-    /// Where engines run its models: `process`, each in a process of its own; `worker`, in that of the worker.
+    /// Where engines run its models: `process`, each in a separate process; `worker`, in the worker's process.
     #[serde(default, deserialize_with = "given")]
     #[schema(value_type = Option<IsolationBody>)]
     isolation: Option<Option<IsolationBody>>,

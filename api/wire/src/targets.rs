@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 
 use crate::problem::Problem;
 
-/// What a query asks for. A member left out is no demand.
+/// The targets of a query. A member that is left out sets no target.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = Targets)]
@@ -15,33 +15,34 @@ pub struct TargetsBody {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0, example = 20.0)]
     pub latency_ms: Option<f64>,
-    /// Least accuracy, 0 to 1, for metrics of which more is better: all but the errors mae, rmse, mape and log_loss.
-    /// Compared with the lower bound of the measured 95 % interval.
+    /// Lowest accuracy, 0 to 1, for metrics of which more is better: all but the errors mae, rmse, mape and
+    /// log_loss. It is compared with the lower end of the measured 95 % interval.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0, maximum = 1, example = 0.95)]
     pub min_accuracy: Option<f64>,
-    /// Greatest error, for the metrics mae, rmse, mape and log_loss. Compared with the upper bound of the
+    /// Greatest error, for the metrics mae, rmse, mape and log_loss. It is compared with the upper end of the
     /// measured 95 % interval.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0)]
     pub max_error: Option<f64>,
-    /// Least accuracy as a share of that of the file as it was uploaded, above 0 and at most 1, for every metric:
-    /// of an error at most one over it. Of an application with several models, of the most accurate one's.
+    /// Lowest accuracy as a share of that of the file as it was uploaded, above 0 and at most 1, for every
+    /// metric. For a metric that is an error, the error may be at most that of the file divided by this
+    /// share. If the application has several models, the share is of the most accurate one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0, maximum = 1, example = 0.99)]
     pub min_relative_accuracy: Option<f64>,
-    /// Most to be paid for a thousand queries, US dollars.
+    /// Greatest cost of a thousand queries, US dollars.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0)]
     pub max_cost_per_1k_usd: Option<f64>,
-    /// Which of the variants that meet all of that answers; the cheapest where it is left out.
+    /// Which of the variants that meet all targets answers; if it is left out, the cheapest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "accuracy")]
     pub prefer: Option<PreferBody>,
 }
 
-/// Which of the variants that meet all targets answers: the one that costs least, the most accurate one, or the one
-/// that answers first. Where there is not time for all queries, accuracy gives way before answers do.
+/// Which of the variants that meet all targets answers: the cheapest, the most accurate, or the fastest.
+/// If there is no time for all queries, the service gives up accuracy before it gives up answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 #[schema(as = Prefer)]

@@ -24,24 +24,26 @@ pub struct Definition {
     /// For people.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub description: String,
-    /// What queries bring. What is left out is known from the steps that take it.
+    /// The inputs of queries. Properties that are left out come from the steps that take the input.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub inputs: Vec<Input>,
-    /// What is done. The order is for the reader: a step runs as soon as what it takes is there.
+    /// The steps. Their order is only for the reader: a step runs as soon as its inputs exist.
     pub steps: Vec<Step>,
-    /// What is answered: names, and what they stand for. Left out: all outputs of the last step.
+    /// The outputs of the pipeline: names, and the tensors for which they stand. If it is left out, all
+    /// outputs of the last step.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub outputs: BTreeMap<String, Sources>,
-    /// On what it is measured as a whole. Queries may ask for an accuracy of the whole then.
+    /// The validation set on which the pipeline is measured as a whole. Queries may then ask for an accuracy
+    /// of the whole.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub validation: Option<Validation>,
-    /// The application of which it is a variant: it takes and gives what that does, and answers queries to it where it
-    /// is measured to be the cheapest that meets their targets.
+    /// The application of which it is a variant. The pipeline takes the inputs and gives the outputs of the
+    /// application, and answers the queries for which it is the cheapest variant that meets their targets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub variant_of: Option<String>,
-    /// Which queries are given up where there are more than can be answered in time: `sextant` by what is on its way to each
-    /// step, `pard` by what queries waited behind the step, `nexus` by the step's share of the target, `clipper++` by the
-    /// target of the whole, `none` nobody.
+    /// Which queries are given up if there are more than can be answered in time: `sextant` decides by the
+    /// queries on their way to each step, `pard` by the waits of queries behind the step, `nexus` by the
+    /// step's share of the target, `clipper++` by the target of the whole pipeline; `none` gives up no query.
     #[serde(default, skip_serializing_if = "is_usual")]
     #[schemars(with = "String", extend("enum" = ["sextant", "pard", "nexus", "clipper++", "none"]))]
     pub dropping: Policy,
@@ -51,27 +53,28 @@ fn is_usual(policy: &Policy) -> bool {
     *policy == Policy::default()
 }
 
-/// A validation set for the whole.
+/// A validation set for the pipeline as a whole.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Validation {
-    /// A file of the artefact store: NPZ, CSV or JSON lines with the pipeline's inputs and labels, at most 64 MiB. Left out:
-    /// the set of the latest model of the application that `variant_of` names.
+    /// A file of the artefact store: NPZ, CSV or JSON lines with the pipeline's inputs and labels, at most 64
+    /// MiB. If it is left out, the set of the latest model of the application that `variant_of` names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
-    /// The metric: `top1`, `exact`, `mae`, .. Left out: that of the application that `variant_of` names, else `top1`.
+    /// The metric: `top1`, `exact`, `mae`, .. If it is left out, the metric of the application that
+    /// `variant_of` names, else `top1`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metric: Option<String>,
-    /// The output that is scored. Left out: the one that the metric is meant for.
+    /// The output that is scored; if it is left out, the one that suits the metric.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<String>,
 }
 
-/// One input of the whole.
+/// One input of the pipeline.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Input {
-    /// Its name, which is no step's.
+    /// Its name, which no step may have.
     pub name: String,
     /// `FP32`, `INT64`, `BYTES`, ..
     #[schemars(with = "String")]
@@ -80,8 +83,8 @@ pub struct Input {
     pub shape: Vec<i64>,
 }
 
-/// One of several that a step asks, each of its part of the queries. Exactly one of `application`, `model` and `variant` is
-/// there.
+/// One of several that a step asks, each for its share of the queries. Exactly one of `application`,
+/// `model` and `variant` is present.
 #[derive(Debug, Clone, PartialEq, std::default::Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Share {
@@ -94,7 +97,7 @@ pub struct Share {
     /// This variant.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub variant: Option<String>,
-    /// Its part of the queries, beside the weights of the others.
+    /// Its share of the queries, relative to the weights of the others.
     pub weight: f64,
 }
 
@@ -104,26 +107,27 @@ pub struct Share {
 pub struct Step {
     /// Its name: a letter or `_`, then letters, digits and `_`.
     pub name: String,
-    /// Any variant of this application that meets `targets`; or this pipeline.
+    /// Asks any variant of this application that meets `targets`, or this pipeline.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub application: Option<String>,
-    /// Any variant of this model that meets `targets`.
+    /// Asks any variant of this model that meets `targets`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
     /// This variant and no other.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub variant: Option<String>,
-    /// One of several, each with a weight: the same query asks the same one whenever it comes again. They take and give
-    /// the same.
+    /// The step asks one of several, each with a weight; a repeated query asks the same one. All take the
+    /// same inputs and give the same outputs.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub split: Vec<Share>,
-    /// Decodes pictures: `image` -> `pixels`; with `boxes`, cuts these out of one picture.
+    /// Decodes pictures: `image` -> `pixels`; with `boxes`, it cuts these boxes out of one picture.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image: Option<ImageOptions>,
     /// Sentences into token ids: `text` -> `input_ids`, `attention_mask`, `token_type_ids`; with `overlap`, `text_index`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tokenize: Option<TokenizeOptions>,
-    /// One vector of those of all tokens: `hidden`, `attention_mask` -> `embedding`; with `text_index`, of all rows of a text.
+    /// Makes one vector of the vectors of all tokens: `hidden`, `attention_mask` -> `embedding`; with
+    /// `text_index`, of all rows of a text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pool: Option<PoolOptions>,
     /// Vectors of length one: `vectors` -> `vectors`.
@@ -141,46 +145,46 @@ pub struct Step {
     /// What a model that reads a line step by step has read: `scores` -> `text`, `scores`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ctc: Option<CtcOptions>,
-    /// Calls a function of a Python file, in a process of its own, where the service allows it.
+    /// Calls a function of a Python file in a separate process, if the service allows it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub python: Option<PythonOptions>,
-    /// What its inputs are, by their names. One that is left out is what the latest earlier step calls so, else the
-    /// pipeline's input of that name.
+    /// The tensors of its inputs, by the inputs' names. An input that is left out is the output of that name
+    /// of the latest earlier step that has one, else the pipeline's input of that name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub inputs: BTreeMap<String, Sources>,
     /// What the variant must be good for.
     #[serde(skip_serializing_if = "StepTargets::is_empty")]
     pub targets: StepTargets,
     /// An expression of the Common Expression Language over the outputs of other steps, such as
-    /// `fast.probabilities[0][1] < 0.8`: the step is skipped where it does not hold.
+    /// `fast.probabilities[0][1] < 0.8`. If it is false, the step is skipped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub when: Option<String>,
-    /// Tensors whose rows are asked one by one; what the rows give is joined. The inputs that are these tensors get a
-    /// row, others all of theirs.
+    /// Tensors whose rows the step asks one by one; the outputs of the rows are joined. An input that is one
+    /// of these tensors gets one row; other inputs get all their rows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub for_each: Option<Sources>,
-    /// What becomes of the query when the step fails.
+    /// What happens to the query if the step fails.
     pub on_error: OnError,
     /// With `on_error: default`: the step's outputs, as nested lists.
     #[serde(skip_serializing_if = "Default::is_empty")]
     pub default: Default,
-    /// The step fails when it takes longer.
+    /// If the step takes longer than this, it fails.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<f64>,
-    /// How many times more it is tried when it fails for a reason that may pass.
+    /// Number of further attempts if the step fails for a reason that may be temporary.
     pub retries: u32,
 }
 
 /// Outputs by their names, as nested lists of numbers or strings.
 pub type Default = BTreeMap<String, serde_json::Value>;
 
-/// A tensor, or several of which the first that is there counts: `step.output`, or an input of the pipeline.
+/// A tensor, or several tensors of which the first that exists counts: `step.output`, or an input of the pipeline.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum Sources {
     /// One.
     One(String),
-    /// The first that is there: a step that was skipped gives nothing.
+    /// The first tensor that exists counts; a skipped step gives none.
     First(Vec<String>),
 }
 
@@ -190,18 +194,18 @@ pub enum Sources {
 )]
 #[serde(deny_unknown_fields, default)]
 pub struct StepTargets {
-    /// Least accuracy, by the metric of the step's application.
+    /// Lowest accuracy, by the metric of the step's application.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_accuracy: Option<f64>,
-    /// Least share of the accuracy of the uploaded file.
+    /// Lowest accuracy as a share of that of the uploaded file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_relative_accuracy: Option<f64>,
-    /// Most to be paid for a thousand of its queries, US dollars.
+    /// Greatest cost of a thousand of its queries, US dollars.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_cost_per_1k_usd: Option<f64>,
 }
 
-/// What becomes of a query when a step fails.
+/// What happens to a query if a step fails.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, std::default::Default, Serialize, Deserialize, JsonSchema,
 )]

@@ -34,14 +34,15 @@ const MOST_DIMENSIONS: usize = 8;
 pub struct PythonOptions {
     /// `FILE.py:function`: a path of the artefact store, and a function of the file.
     pub function: String,
-    /// Files of the artefact store beside it, which it finds as bytes under their paths in `FILES`.
+    /// Further files of the artefact store, which the function finds as bytes under their paths in `FILES`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<String>,
-    /// The SHA-256 digest of the file: another one is refused.
+    /// The SHA-256 digest of the file; the service refuses a file with another digest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sha256: Option<String>,
-    /// Most rows of one call: rows of several queries that wait run in one. Each tensor that the function takes or gives has
-    /// the rows as its first dimension, and what it gives of a row depends on no other one.
+    /// Most rows of one call: waiting rows of several queries run in one call. Each tensor that the function
+    /// takes or gives has the rows as its first dimension, and the function's result for a row must not
+    /// depend on other rows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 4096))]
     pub max_batch: Option<u32>,

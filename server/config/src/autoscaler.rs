@@ -11,38 +11,38 @@ use super::section::section;
 const ANY: f64 = f64::INFINITY;
 
 section! {
-    /// How many workers there should be, and what should be loaded on them. The dispatcher loads and
-    /// unloads by it, providers start and end workers by it.
+    /// The autoscaler decides how many workers there should be and what is desired on them. The dispatcher loads and
+    /// unloads by its decisions, and providers start and end workers by them.
     Autoscaler in "autoscaler" {
-        /// Time between two looks at variants and workers, milliseconds; what changes is seen at once.
+        /// Time between two decisions, milliseconds; the autoscaler sees changes of variants and workers at once.
         period_ms: u64 = 1000, within 10.0..=3_600_000.0;
-        /// What is loaded, is not among those that should be and has had no query for so long may be
-        /// unloaded, seconds.
+        /// Time without queries after which a loaded variant that is not desired on its worker may be unloaded,
+        /// seconds.
         idle_unload_s: u64 = 600, within 1.0..=ANY;
-        /// Share of each worker's memory that is filled with variants before anyone asks for them: those
-        /// that no other of their application beats in everything, and one of every other model.
+        /// Share of each worker's memory that is filled with variants before anyone asks for them: the variants on
+        /// the frontier of their application, and one variant of every other model.
         warm_memory_share: f64 = 0.5, within 0.0..=1.0;
-        /// Who plans. `sextant`: the cheapest workers that have time for everything, which variants share
-        /// by turns. `ilp`: the integer program of INFaaS, solved exactly, where each variant on a worker is paid
-        /// for itself.
+        /// The planner. `sextant` plans the cheapest workers that have time for all queries; variants share a worker
+        /// by turns. `ilp` solves the integer program of INFaaS exactly; each variant on a worker is paid for
+        /// separately.
         policy: ScalingPolicy = ScalingPolicy::default();
-        /// How long workers stay that are not planned for any more, seconds. Within this time their
-        /// number changes its direction once at most.
+        /// How long workers stay that the plan no longer needs, seconds. Within this time their number changes its
+        /// direction at most once.
         hold_s: u64 = 600, within 0.0..=86_400.0;
-        /// What nobody has asked for in this time needs no worker, seconds.
+        /// Time without queries after which an application needs no worker, seconds.
         idle_s: u64 = 600, within 1.0..=86_400.0;
-        /// Longest that an application's first query after a pause may have to wait for a worker to start
-        /// and a variant to load there, seconds. Where every worker that could answer takes longer, one
-        /// stays for it although nobody asks, and `least = 0` does not let it go.
+        /// Longest time that an application's first query after a pause may have to wait for a worker to start and a
+        /// variant to load there, seconds. If every worker that could answer takes longer, one worker stays for the
+        /// application although nobody asks it, even with `least = 0`.
         cold_start_s: Option<f64> = None, unset "any time", within 0.0..=ANY;
-        /// Most that all workers of all types may cost, US dollars an hour. The `least` of each pool
-        /// stays whatever it costs.
+        /// Most that all workers of all types may cost, US dollars an hour. The `least` workers of each pool stay
+        /// whatever they cost.
         budget_per_hour_usd: Option<f64> = None, unset "no bound", within 0.0..=ANY;
-        /// `docker`: the engine's socket.
+        /// `docker`: the socket of the Docker engine.
         docker_socket: PathBuf = PathBuf::from("/var/run/docker.sock");
         /// `kubernetes`: the namespace of the workloads.
         kubernetes_namespace: Option<String> = None, unset "the one in which this process runs";
-        /// `keda`: address and port on which KEDA asks how many workers are wanted.
+        /// `keda`: address and port at which KEDA asks for the desired number of workers.
         keda_listen: Option<SocketAddr> = None, unset "KEDA is not answered";
         sections {
             /// Workers that are started and ended by load.
@@ -52,39 +52,38 @@ section! {
 }
 
 section! {
-    /// Workers that are started and ended by load, one table for each type of device; the table's name
-    /// is the type's. Needs `metadata.url`, by which workers are found.
+    /// Workers that are started and ended by load, one table for each type of device; the table's name is the type's.
+    /// Needs `metadata.url`, because the workers are found through the metadata store.
     Pool in "autoscaler.pools" each "NAME" {
-        /// Fewest workers. 0 lets the last one go when nobody asks; the next query then waits for a
+        /// Fewest workers. With 0 the last worker is ended if nobody asks; the next query then waits for a worker to
         /// start.
         least: u32 = 1, within 0.0..=100_000.0;
         /// Most workers.
         most: u32 = 4, within 0.0..=100_000.0;
-        /// Who starts and ends them. `process`: child processes on this machine. `command`: a program
-        /// of yours. `docker`: containers of a Docker engine. `kubernetes`: pods of a workload. `keda`:
-        /// KEDA, which asks how many are wanted. The demo's binary has the first two alone.
+        /// What starts and ends the workers. `process`: child processes on this machine. `command`: a program of
+        /// yours. `docker`: containers of a Docker engine. `kubernetes`: pods of a workload. `keda`: KEDA, which asks
+        /// for the desired number. The demo's binary has only the first two.
         provider: ProviderKind = ProviderKind::Process;
-        /// `process` and `docker`: settings of the workers beside this process's, each as
+        /// `process` and `docker`: settings of the workers besides those of this process, each as
         /// `section.key=value`; `{pool}` stands for the type's name.
         settings: Vec<String> = Vec::new();
-        /// Cores of each worker. `process`: the children are held to them, one after the other of this
-        /// process's. `docker`: most that a container may use.
+        /// Cores of each worker. `process`: each child is bound to its own share of this process's cores, one after
+        /// the other. `docker`: the most cores that a container may use.
         cores: Option<u16> = None,
             unset "`process`: an equal share of this process's cores; `docker`: its machine's",
             within 1.0..=65_535.0;
-        /// `process`: this machine's GPUs, one for each worker in this order, where the pool's `settings` say
-        /// `worker.devices=cuda`; an empty list is those from 0 on.
+        /// `process`: this machine's GPUs, one for each worker in this order, if the pool's `settings` contain
+        /// `worker.devices=cuda`; an empty list means the GPUs from 0 on.
         gpus: Vec<u32> = Vec::new(), within 0.0..=65_535.0;
-        /// `process` and `docker`: whether the workers make variants for the engines of their devices as well, by the
-        /// role `variant-gen`; it takes `registry.url`.
+        /// `process` and `docker`: whether the workers also have the role `variant-gen` and make variants for the
+        /// engines of their devices; this needs `registry.url`.
         registers: Option<bool> = None, unset "with GPUs, where `registry.url` is set";
         /// Memory of each worker for everything, bytes; half of it is for models. `docker`: a container
         /// that takes more is ended.
         total_memory_bytes: Option<u64> = None,
             unset "`process`: an equal share of this process's; `docker`: its machine's",
             within 67_108_864.0..=ANY;
-        /// `command`: the program and its first arguments; it is called with `list`, `up` or `down`
-        /// behind them.
+        /// `command`: the program and its first arguments; the autoscaler appends `list`, `up` or `down`.
         command: Vec<String> = Vec::new();
         /// `command`: longest time of a call, milliseconds.
         command_timeout_ms: u64 = 30_000, within 100.0..=3_600_000.0;
@@ -92,7 +91,7 @@ section! {
         image: String = "sextant".to_owned();
         /// `docker`: the network that the containers join.
         network: Option<String> = None, unset "the engine's own";
-        /// `docker`: a name by which the network finds all containers of the pool, beside their own ones.
+        /// `docker`: a name under which the network finds all containers of the pool, besides their own names.
         alias: Option<String> = None, unset "none";
         /// `docker`: labels of the containers, each as `name=value`.
         labels: Vec<String> = Vec::new();
@@ -100,14 +99,14 @@ section! {
         threads: u32 = 4096, within 16.0..=4_194_304.0;
         /// `kubernetes`: the workload, `deployment/NAME` or `statefulset/NAME`.
         workload: Option<String> = None, unset "none";
-        /// Longest time from being asked to end until being ended, seconds.
+        /// Longest time that a worker which is asked to end may take; then it is ended, seconds.
         end_s: u64 = 60, within 1.0..=86_400.0;
-        /// Engines of the device, as long as no worker of the type was seen: with `least = 0` nothing
-        /// else says what it could run.
+        /// Engines of the device, used until a worker of the type has been seen: with `least = 0` nothing else says
+        /// what the device can run.
         engines: Vec<String> = Vec::new();
-        /// Batches that the device runs side by side, as long as no worker of the type was seen.
+        /// Batches that the device runs side by side, used until a worker of the type has been seen.
         slots: u16 = 1, within 1.0..=65_535.0;
-        /// Memory of the device for variants, bytes, as long as no worker of the type was seen.
+        /// Memory of the device for variants, bytes, used until a worker of the type has been seen.
         memory_bytes: u64 = 8 << 30, within 1_048_576.0..=ANY;
     }
 }

@@ -17,20 +17,20 @@ A setting comes from one of four layers; a later layer wins:
 2. a TOML file, named by `--config` or `SEXTANT_CONFIG`,
 3. the environment: `SEXTANT_{KEY}` for a key of the file's top, `SEXTANT_{SECTION}__{KEY}` for a key
    of a section, with `__` for every dot; lists are separated by commas; an empty variable of a
-   setting that need not be set is as if it were not there,
+   setting without a constant default counts as not set,
 4. flags of `sextant serve` and `sextant config`: `--listen`, `--roles`, `--data-dir`, `--log-level`,
    `--log-format`, `--onnxruntime-library`, and `--set section.key=value` for any other.
 
-An unknown key is an error that names the nearest one, and nothing is started. Variables beginning
-with `SEXTANT_` that hold no `__` are ignored unless they are one edit away from a setting, because
-container platforms add some of their own. `sextant config` prints what holds in the end, and
-`sextant config --describe` prints this page.
+An unknown key is an error that names the nearest key, and the service does not start. Variables that
+begin with `SEXTANT_` and contain no `__` are ignored unless they are one edit away from a setting,
+because container platforms add some of their own. `sextant config` prints the resulting configuration,
+and `sextant config --describe` prints this page.
 
-A process may use the cores that it may run on (affinity) and no more than the quotas of its control groups pay for,
-in whole cores, and the memory of the machine or the least limit of its control groups, where that is less:
-`cpu.max` and `memory.max`, the files of the first version, those of the groups around its own too. So limits of a
-container (`docker run --memory 8g --cpus 4`), of a pod or of a unit of systemd are what it reckons with; limit memory
-where several share a machine.
+A process uses at most the cores on which it may run (its affinity) and the whole cores that the quotas of its control
+groups allow. It uses at most the memory of the machine and the lowest limit of its control groups. It reads `cpu.max`
+and `memory.max`, the corresponding files of the first version of control groups, and the same files of the groups
+around its own. So the limits of a container (`docker run --memory 8g --cpus 4`), of a pod or of a systemd unit hold.
+If several processes share a machine, limit the memory of each.
 ";
 
 /// The whole page.

@@ -5,22 +5,24 @@ use sextant_health::Thresholds;
 use super::{error::Error, section::section};
 
 section! {
-    /// When an instance counts as overloaded or interfered, after which queries prefer others. A
-    /// worker looks once a second. Levels to leave a state must be less than those to enter it.
+    /// When an instance counts as overloaded or interfered; queries then prefer other instances. A worker looks at
+    /// its instances once a second. The level at which a state is left must be less than the one at which it is
+    /// entered.
     Health in "worker.health" {
         /// A worker is full when online batches keep this share of its slots busy; the instances
         /// that take part in it are overloaded.
         overload_enter: f64 = Thresholds::default().overload_enter, within 0.01..=1.0;
-        /// They are so until the share falls below this one.
+        /// The instances stay overloaded until the share falls below this one.
         overload_leave: f64 = Thresholds::default().overload_leave, within 0.0..=1.0;
-        /// An instance takes part from this share of the mean load of the worker's busy instances
-        /// on, or when batches of it could not start in time.
+        /// An instance takes part in a full worker if its load is at least this share of the mean load of the
+        /// worker's busy instances, or if batches of it could not start in time.
         overload_share: f64 = Thresholds::default().overload_share, within 0.0..=1.0;
         /// An instance is interfered when its runs take so many times what its profile says.
         interfere_enter: f64 = Thresholds::default().interfere_enter, within 1.0..=1e6;
-        /// It is so until they take less than so many times.
+        /// The instance stays interfered until its runs take less than so many times what its profile says.
         interfere_leave: f64 = Thresholds::default().interfere_leave, within 1.0..=1e6;
-        /// Batches between two looks below which run times say nothing, unless the batches have run for 200 ms together.
+        /// Fewest batches between two looks from which the worker judges run times, unless the batches have run for
+        /// 200 ms together.
         min_batches: u64 = Thresholds::default().min_batches, within 1.0..=1e9;
         /// Looks in a row that must agree before a state is entered.
         enter_looks: u32 = Thresholds::default().enter_windows, within 1.0..=3600.0;

@@ -28,22 +28,24 @@ section! {
 }
 
 section! {
-    /// Some of the queries that a variant in another precision has answered are answered once more by the
-    /// file as it was uploaded, and both answers are compared. Some of those that shared a batch are run once more alone.
+    /// The service answers some of the queries that a variant in another precision has answered once more with the
+    /// file as it was uploaded, and compares both answers. It runs some of the queries that shared a batch once more
+    /// alone.
     Agreement in "dispatcher.agreement" {
-        /// Share of the answered queries; 0 compares none.
+        /// Share of the answered queries that are compared; 0 compares none.
         share: f64 = Sampling::default().share, within 0.0..=1.0;
-        /// It is done where a variant in single precision, or the variant itself, is loaded already, on a worker whose
-        /// slots are no busier than this, as a share.
+        /// Queries are compared only on a worker that already has a variant in single precision, or the variant
+        /// itself, loaded and whose slots are no busier than this, as a share.
         below_utilization: f64 = Sampling::default().quiet_utilization, within 0.0..=1.0;
     }
 }
 
 section! {
-    /// Answers are kept for queries with the same inputs where `resources.cache_bytes` of their application says so. In a
-    /// fleet the dispatcher keeps those of up to `fleet.inline_bytes`, each front end the others.
+    /// The service keeps answers for later queries with the same inputs if `resources.cache_bytes` of the application
+    /// says so. In a fleet, the dispatcher keeps the answers of queries up to `fleet.inline_bytes`, and each front
+    /// end keeps the others.
     Cache in "dispatcher.cache" {
-        /// Most bytes of all applications together, in each process; 0 keeps nothing.
+        /// Most bytes that the kept answers of all applications take together, in each process; 0 keeps none.
         max_bytes: u64 = 1 << 30;
     }
 }
@@ -59,21 +61,21 @@ impl Agreement {
 }
 
 section! {
-    /// What is loaded where on behalf of queries. A query whose variant is loaded nowhere waits for a
-    /// load; where the memory is short, what is worth least is unloaded for it.
+    /// Which variants are loaded where on behalf of queries. A query whose variant is loaded nowhere waits for a
+    /// load; if memory is short, the variant that is worth least is unloaded for it.
     Placement in "dispatcher.placement" {
-        /// `sextant`: loads save as many queries as they can, and what would cost most to have again
-        /// is kept. `clockwork`: by unfulfilled demand, the least recently used is unloaded. `lru`:
-        /// first come, first served, the least recently used is unloaded.
+        /// `sextant` chooses the loads that save the most queries, and keeps the variants that would cost most to
+        /// load again. `clockwork` loads by unfulfilled demand and unloads the least recently used variant. `lru`
+        /// loads in the order of the queries and unloads the least recently used variant.
         policy: PlacementPolicy = PlacementPolicy::default();
-        /// Loading that may be outstanding on a device when one more load is begun, milliseconds.
+        /// Loading time that may be outstanding on a device when the dispatcher begins one more load, milliseconds.
         look_ahead_ms: f64 = millis(placement::Options::default().look_ahead), within 0.001..=60_000.0;
         /// `sextant`: time to spare between the end of a load and the last moment at which the
         /// queries that wait for it can start, milliseconds.
         margin_ms: f64 = millis(placement::Options::default().margin), within 0.0..=60_000.0;
-        /// `sextant`: time over which the rates of queries are forgotten, seconds.
+        /// `sextant`: time over which the dispatcher forgets past rates of queries, seconds.
         memory_s: f64 = millis(placement::Options::default().memory) / 1e3, within 1.0..=86_400.0;
-        /// `sextant`: whether variants that are asked for periodically are loaded in advance.
+        /// `sextant`: whether variants for which queries come periodically are loaded in advance.
         prefetch: bool = true;
     }
 }
@@ -81,28 +83,27 @@ section! {
 section! {
     /// Which batch runs where and when.
     Schedule in "dispatcher.schedule" {
-        /// Share of the devices beyond those that a burst may need which is kept idle. 0
-        /// spends them on answering sooner. 1 waits until the last moment at which one more row
-        /// could join: fewer and fuller batches do the same work, and idle time shows true spare
-        /// capacity. Where devices are scarce it makes no difference.
+        /// How many of the devices beyond those that a burst may need are kept idle, as a share. With 0 the
+        /// dispatcher uses all of them to answer sooner. With 1 a batch waits until the last moment at which one more
+        /// row could join: fewer and fuller batches do the same work, and idle time shows the true spare capacity. If
+        /// devices are scarce, the setting makes no difference.
         hold: f64 = Options::default().hold, within 0.0..=1.0;
-        /// How the run time of a batch is estimated: `profile` as measured at registration,
-        /// `clockwork` as the 99th percentile of the last ten runs of its size, `sextant` by what
-        /// slows all sizes of a variant, with outliers in quarantine.
+        /// How the run time of a batch is estimated: `profile` takes the time measured at registration, `clockwork`
+        /// takes the 99th percentile of the last ten runs of its size, `sextant` estimates a common slowdown of all
+        /// sizes of a variant, with outliers in quarantine.
         run_times: RunTimes = RunTimes::default();
-        /// What chooses how many queries of a model run side by side and on how many threads each,
-        /// for models whose queries do not share batches: SERF's table of predicted mean latencies by
-        /// load (`serf`), or the selection by targets alone (`off`).
+        /// For models whose queries do not share batches: what decides how many queries of a model run side by side,
+        /// and on how many threads each. `serf` uses SERF's table of predicted mean latencies by load; `off` uses the
+        /// selection by targets alone.
         parallelism: Parallelism = Parallelism::Serf;
-        /// Cores of a worker that `parallelism` grants the queries of one model at most; 0 for all.
+        /// Most cores of a worker that `parallelism` grants the queries of one model; 0 for all.
         parallelism_cores: u16 = 0, within 0.0..=65_535.0;
-        /// High bound of the way from the dispatcher to a worker, microseconds. Batches are sent so
-        /// much earlier than they are to start, and a query whose target leaves no room for it is
-        /// refused at once.
+        /// Upper bound of the time of a message from the dispatcher to a worker, microseconds. The dispatcher sends
+        /// batches that much before their start, and refuses a query at once if its target leaves no room for it.
         control_delay_us: u64 = 0, within 0.0..=10_000_000.0;
-        /// High bound of the time that the inputs of one row take to the worker, microseconds.
+        /// Upper bound of the time that the inputs of one row take to the worker, microseconds.
         data_delay_us: u64 = 0, within 0.0..=10_000_000.0;
-        /// High bound of the way from a worker to the client, microseconds.
+        /// Upper bound of the time of an answer from a worker to the client, microseconds.
         response_delay_us: u64 = 0, within 0.0..=10_000_000.0;
         sections {
             /// What applications may claim, by name.
@@ -112,14 +113,14 @@ section! {
 }
 
 section! {
-    /// What the queries of an application may claim against those of others, one table for each
-    /// application. An application without a table has the defaults. What is set through the API
-    /// (`resources` of `PATCH /v1/applications/{application}`) comes before both.
+    /// What the queries of an application may claim against those of other applications, one table for each
+    /// application. An application without a table has the defaults. Values set through the API (`resources` of
+    /// `PATCH /v1/applications/{application}`) override both.
     Claims in "dispatcher.schedule.applications" each "NAME" {
         /// Queries of a higher priority go first, whatever the deadlines.
         priority: u8 = Tenant::default().priority, within 0.0..=255.0;
-        /// Share of what is served when not everything can be, against others of the same
-        /// priority; 1 is normal.
+        /// Share of the device time, against other applications of the same priority, when the devices cannot serve
+        /// all queries; 1 is normal.
         weight: f64 = f64::from(Tenant::default().weight), within 0.001..=1000.0;
     }
 }

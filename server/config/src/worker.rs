@@ -10,18 +10,17 @@ use super::{health::Health, section::section};
 const ANY: f64 = f64::INFINITY;
 
 section! {
-    /// The workers of this process, one for each device: where batches run.
+    /// The workers of this process, one for each device. They run batches.
     Worker in "worker" {
-        /// The name of the CPU's worker among all workers; those of other devices add theirs, such
-        /// as `local-cuda-0`.
+        /// The name of the CPU's worker among all workers; the workers of other devices append the device, such as
+        /// `local-cuda-0`.
         name: Option<WorkerId> = None, unset "`local`; where `metadata.url` is set, this machine's name";
-        /// What runs batches: `cpu`, the machine's cores; `cuda:0`, the GPU of that number, or
-        /// `cuda`, every GPU that is visible; `emulated:4`, so many emulated devices;
-        /// `emulated:4@NAME`, so many of a type of `[worker.emulated.types.NAME]`. Variants are made for
-        /// the engines of every device that is listed.
+        /// The devices that run batches: `cpu`, the machine's cores; `cuda:0`, the GPU with that number; `cuda`,
+        /// every visible GPU; `emulated:4`, so many emulated devices; `emulated:4@NAME`, so many of a type of
+        /// `[worker.emulated.types.NAME]`. Variants are made for the engines of every listed device.
         devices: Devices = Devices::default();
-        /// The type of this machine as a device: machines that cost the same and run every variant
-        /// alike have the same, and `[prices.devices.NAME]` has its price.
+        /// The type of this machine as a device. Machines that cost the same and run every variant alike have the
+        /// same type; `[prices.devices.NAME]` has its price.
         device_type: Option<DeviceTypeName> = None, unset "`cpu-` and the number of cores";
         /// Cores that batches may occupy at once.
         cores: Option<u16> = None, unset "all that the process may use", within 1.0..=65_535.0;
@@ -31,28 +30,29 @@ section! {
         /// Size of a page of that memory, bytes. Devices with memory of their own have pages of
         /// 16 MiB.
         page_bytes: u64 = 1 << 20, within 4096.0..=1_073_741_824.0;
-        /// Bytes of inputs that may wait at a worker or run, with what engines make of strings; batches beyond are
-        /// refused.
+        /// Bytes of inputs that may wait or run at a worker, including the copies that engines make of strings; the
+        /// worker refuses further batches.
         io_bytes: u64 = 768 << 20, within 65_536.0..=ANY;
-        /// Where the CPU's engines run what users bring: `none`, in this process; `process`, in a process of
-        /// its own for each artefact, so that an input that crashes an engine or takes all memory ends its
-        /// own query and nothing else; `keys`, so with models that were registered with a key that is no
-        /// administrator's, and in this process with others. An application may say otherwise (`resources.isolation`).
+        /// Where the CPU's engines run models of users. `none`: in this process. `process`: in a separate process for
+        /// each artefact, so that an input that crashes an engine or takes all memory ends only its own query.
+        /// `keys`: in separate processes for models that were registered with a key that is not an administrator's,
+        /// and in this process for others. `resources.isolation` of an application overrides it.
         isolation: WorkerIsolation = WorkerIsolation::Keys;
-        /// Memory that such a process may take for weights and runs, bytes.
+        /// Memory that such a separate process may take for weights and runs, bytes.
         process_memory_bytes: Option<u64> = None, unset "`worker.memory_bytes`",
             within 67_108_864.0..=ANY;
-        /// Cores that the threads of the CPU's worker keep to, one thread to a core in this order, and
-        /// processes of `worker.isolation` to all of them; an empty list leaves them to the operating system.
+        /// Cores to which the threads of the CPU's worker are bound, one thread to a core in this order. The
+        /// processes of `worker.isolation` are bound to all of these cores. With an empty list the operating system
+        /// decides.
         pin: Vec<u32> = Vec::new(), within 0.0..=65_535.0;
         /// How far ahead of its start a batch or load may be sent, milliseconds.
         horizon_ms: u64 = 10_000, within 1.0..=3_600_000.0;
-        /// A batch or load counts as stuck when it takes so many times what was expected, and
-        /// longer than the next two settings say.
+        /// A batch or load counts as stuck when it takes so many times the expected time, and longer than
+        /// `worker.stuck_batch_ms` or `worker.stuck_load_ms`.
         stuck_factor: f64 = 10.0, within 1.0..=1e6;
-        /// No batch counts as stuck before, milliseconds.
+        /// Time before which no batch counts as stuck, milliseconds.
         stuck_batch_ms: u64 = 10_000, within 1.0..=86_400_000.0;
-        /// No load counts as stuck before, milliseconds.
+        /// Time before which no load counts as stuck, milliseconds.
         stuck_load_ms: u64 = 60_000, within 1.0..=86_400_000.0;
         sections {
             /// When its instances count as overloaded or interfered.
@@ -68,11 +68,12 @@ section! {
 }
 
 section! {
-    /// What runs on each GPU, and how its memory is divided. The engine `cuda` takes all of it when the service starts.
+    /// Which engines run on each GPU, and how its memory is divided. The engine `cuda` takes all of this memory when
+    /// the service starts.
     Cuda in "worker.cuda" {
-        /// What runs models there: `cuda`, Sextant's own engine, alone; or `ort-cuda`, `ort-tensorrt` or both, ONNX
-        /// Runtime's providers of the library `onnxruntime_library`, which leave operators without a kernel to the
-        /// processor and take memory as they need it.
+        /// The engines that run models there: `cuda`, Sextant's own engine, alone; or `ort-cuda`, `ort-tensorrt` or
+        /// both. These two are ONNX Runtime's providers of the library `onnxruntime_library`; they run operators
+        /// without a kernel on the processor and take memory as they need it.
         engines: GpuEngines = GpuEngines::default();
         /// The type of these GPUs as devices.
         device_type: Option<DeviceTypeName> = None, unset "the GPU's model, such as `nvidia-h200`";
@@ -81,9 +82,10 @@ section! {
         /// Pages for models.
         pages: Option<u64> = None, unset "nine tenths of what the other uses leave",
             within 1.0..=ANY;
-        /// Rows of a batch that a model of `ort-tensorrt` is made ready for; for a larger one it chooses its kernels again.
+        /// Rows of the largest batch for which a model of `ort-tensorrt` is prepared; for a larger batch it chooses
+        /// its kernels again.
         largest_batch: u64 = 64, within 1.0..=4096.0;
-        /// Memory for what a batch of `cuda` computes on its way, bytes.
+        /// Memory for the intermediate values of a batch of `cuda`, bytes.
         workspace_bytes: u64 = 1 << 30, within 1_048_576.0..=ANY;
         /// Memory for inputs and outputs of `cuda`, bytes, on the GPU and in the machine.
         io_bytes: u64 = 512 << 20, within 1_048_576.0..=ANY;
@@ -102,13 +104,13 @@ section! {
         pages: u64 = 1376, within 1.0..=ANY;
         /// Speed of copies to and from a device, bytes per second.
         copy_bytes_per_s: f64 = 12.3e9, within 1.0..=ANY;
-        /// Whether runs and loads meet delays, distributed as Clockwork measured them.
+        /// Whether runs and loads have random delays, distributed as Clockwork measured them.
         delays: bool = true;
-        /// Whether registration measures on the first device itself, as it does on a GPU, in place of beside it.
+        /// Whether registration measures on the first device itself, as on a GPU, and not beside it.
         measured: bool = false;
-        /// Share of the loads that fail, to try what becomes of them.
+        /// Share of the loads that fail, for tests.
         failing_loads: f64 = 0.0, within 0.0..=1.0;
-        /// Share of the batches that fail.
+        /// Share of the batches that fail, for tests.
         failing_runs: f64 = 0.0, within 0.0..=1.0;
         /// Seed of the delays and failures.
         seed: u64 = 0;
@@ -120,43 +122,42 @@ section! {
 }
 
 section! {
-    /// A type of emulated devices, one table for each: `emulated:2@NAME` in `worker.devices` are two of
-    /// them. Those without a type are of the type `emulated`. `[prices.devices.NAME]` has the price.
+    /// A type of emulated devices, one table for each type: `emulated:2@NAME` in `worker.devices` are two devices of
+    /// it. Devices without a type have the type `emulated`. `[prices.devices.NAME]` has the price.
     EmulatedType in "worker.emulated.types" each "NAME" {
-        /// How many times as fast as a file's profile says they load and run.
+        /// How many times as fast as the file's profile says these devices load and run.
         speed: f64 = 1.0, within 0.001..=1000.0;
     }
 }
 
 section! {
-    /// A server that speaks the Open Inference Protocol and runs models of its own, one table for
-    /// each. It is reached at `url`, or started with `command`.
+    /// A server that speaks the Open Inference Protocol and runs models itself, one table for each server. The worker
+    /// reaches it at `url`, or starts it with `command`.
     Remote in "worker.remote" each "NAME" {
-        /// Where it is: `http://host:port`, perhaps with a path. `{port}` stands for a free port
-        /// that a started server is given.
+        /// Address of the server: `http://host:port`, perhaps with a path. `{port}` stands for a free port that the
+        /// worker gives a server that it starts.
         url: Option<String> = None,
             unset "`http://127.0.0.1:{port}` for a server that is started";
-        /// Program and arguments that start it; `{port}` stands for the free port. No shell reads
-        /// them.
+        /// Program and arguments that start the server; `{port}` stands for the free port. No shell interprets them.
         command: Vec<String> = Vec::new();
         /// Working folder of the program.
         folder: Option<PathBuf> = None, unset "this process's";
-        /// Variables of the program beside those of this process, each as `NAME=value`.
+        /// Environment variables of the program besides those of this process, each as `NAME=value`.
         environment: Vec<String> = Vec::new();
-        /// Longest time until it is ready, and until it has loaded a model, milliseconds.
+        /// Longest time until the server is ready, and until it has loaded a model, milliseconds.
         ready_timeout_ms: u64 = 120_000, within 1.0..=86_400_000.0;
-        /// Longest time of a batch, milliseconds; a program that takes longer is ended.
+        /// Longest time of a batch, milliseconds; if a batch takes longer, the program is ended.
         request_timeout_ms: u64 = 30_000, within 1.0..=86_400_000.0;
-        /// Whether tensors travel as bytes behind the JSON: `auto` asks the server.
+        /// Whether tensors are sent as bytes after the JSON; with `auto` the worker asks the server whether it can.
         binary: Binary = Binary::Auto;
         /// Headers of every request, each as `name: value`.
         headers: Vec<String> = Vec::new();
-        /// Whether models are loaded and unloaded there, by the model repository extension; else it
-        /// has loaded them itself.
+        /// Whether the worker loads and unloads models there, by the model repository extension. If `false`, the
+        /// server has loaded them itself.
         loads_models: bool = false;
-        /// What loaded models may occupy there, bytes; counted in pages of 16 MiB.
+        /// Memory that loaded models may occupy there, bytes; counted in pages of 16 MiB.
         memory_bytes: u64 = 4 << 30, within 16_777_216.0..=ANY;
-        /// Largest answer that is read, bytes.
+        /// Largest answer that the worker reads from the server, bytes.
         max_response_bytes: u64 = 256 << 20, within 1024.0..=ANY;
     }
 }

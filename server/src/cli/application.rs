@@ -20,8 +20,8 @@ pub enum Application {
         /// Its name.
         name: ApplicationId,
     },
-    /// Change its description, default targets, presets, budget, workers, priority, weight, cache and feedback; what is
-    /// left out stays, `none` takes back.
+    /// Change an application's description, default targets, presets, budget, workers, priority, weight, cache and
+    /// feedback; options that are left out stay as they are, `none` removes a value.
     Set(Box<Set>),
     /// Delete an application that has no models.
     Delete {
@@ -43,30 +43,30 @@ pub struct Create {
     settings: Settings,
 }
 
-/// Change its description, default targets, presets, budget, workers, priority, weight, cache and feedback; what is
-/// left out stays, `none` takes back.
+/// Change an application's description, default targets, presets, budget, workers, priority, weight, cache and
+/// feedback; options that are left out stay as they are, `none` removes a value.
 #[derive(Debug, clap::Args)]
 pub struct Set {
     /// Its name.
     name: ApplicationId,
     #[command(flatten)]
     settings: Settings,
-    /// Take a preset back, as often as needed.
+    /// Remove a preset; may be repeated.
     #[arg(long, value_name = "NAME")]
     remove_preset: Vec<String>,
-    /// Most that its answers may cost, US dollars an hour.
+    /// Budget: most that its answers may cost, US dollars an hour.
     #[arg(long, value_name = "USD")]
     budget_per_hour: Option<OptionalValue<Number>>,
-    /// Workers' worth of load that is planned for it even when nobody asks.
+    /// Least load that the autoscaler plans for it even if nobody asks, in workers.
     #[arg(long, value_name = "WORKERS")]
     least_workers: Option<OptionalValue<u32>>,
-    /// Most workers' worth of load that is planned for it.
+    /// Most load that the autoscaler plans for it, in workers.
     #[arg(long, value_name = "WORKERS")]
     most_workers: Option<OptionalValue<u32>>,
-    /// Where there is not enough for all, a higher one goes first: 0 to 255.
+    /// Priority, 0 to 255: if devices cannot serve all queries, a higher one goes first.
     #[arg(long)]
     priority: Option<OptionalValue<u8>>,
-    /// Its share beside others of the same priority.
+    /// Its share of device time against others of the same priority.
     #[arg(long)]
     weight: Option<OptionalValue<Number>>,
     /// Bytes of its answers that are kept for queries with the same inputs, such as `16MiB`.
@@ -75,10 +75,11 @@ pub struct Set {
     /// Seconds for which an answer is kept.
     #[arg(long, value_name = "SECONDS")]
     cache_ttl_s: Option<OptionalValue<u32>>,
-    /// Where engines run its models: `process`, each in a process of its own; `worker`, in that of the worker.
+    /// Where engines run its models: `process`, each in a separate process; `worker`, in the worker's process.
     #[arg(long, value_name = "WHERE")]
     isolation: Option<OptionalValue<Isolation>>,
-    /// Take feedback on its answers: `on`, or settings such as `keep_days=30,reward=lower`; `none` takes none.
+    /// Take feedback on its answers: `on`, or settings such as `keep_days=30,reward=lower`; with `none` it takes no
+    /// feedback.
     #[arg(long, value_name = "SETTINGS")]
     feedback: Option<OptionalValue<FeedbackOptions>>,
 }
@@ -86,29 +87,31 @@ pub struct Set {
 /// What its queries ask for.
 #[derive(Debug, Default, clap::Args)]
 struct Settings {
-    /// What it is, for people.
+    /// A description, for people.
     #[arg(long, value_name = "TEXT")]
     description: Option<String>,
-    /// Deadline of queries that state none, milliseconds.
+    /// Latency target of queries that state none, milliseconds.
     #[arg(long, value_name = "MS")]
     latency_ms: Option<OptionalValue<Number>>,
-    /// Least accuracy of the answers to queries that state none.
+    /// Lowest accuracy of the answers to queries that state none.
     #[arg(long, value_name = "VALUE")]
     min_accuracy: Option<OptionalValue<Number>>,
     /// Greatest error of the answers to queries that state none.
     #[arg(long, value_name = "VALUE", conflicts_with = "min_accuracy")]
     max_error: Option<OptionalValue<Number>>,
-    /// Least accuracy of the answers to queries that state none, as a share of the uploaded file's: above 0, at most 1.
+    /// Lowest accuracy of the answers to queries that state none, as a share of the uploaded file's: above 0, at most
+    /// 1.
     #[arg(long, value_name = "SHARE")]
     min_relative_accuracy: Option<OptionalValue<Number>>,
     /// Most US dollars for a thousand queries that state no cost.
     #[arg(long, value_name = "USD")]
     max_cost_per_1k_usd: Option<OptionalValue<Number>>,
-    /// Which variant answers queries that state none of these, of those that meet the targets: `cost`, `accuracy` or
+    /// Which of the variants that meet the targets answers queries that state no preference: `cost`, `accuracy` or
     /// `latency`.
     #[arg(long, value_name = "WHAT")]
     prefer: Option<OptionalValue<Prefer>>,
-    /// Targets by name, which queries may ask for: `fast:latency_ms=5,min_accuracy=0.9`; as often as needed.
+    /// A preset: named targets for which queries may ask, such as `fast:latency_ms=5,min_accuracy=0.9`; may be
+    /// repeated.
     #[arg(long, value_name = "NAME:TARGETS")]
     preset: Vec<Preset>,
 }

@@ -29,7 +29,7 @@ pub enum Artefact {
     Get {
         /// Its path in the artefact store.
         path: String,
-        /// The local file; standard output where it is left out.
+        /// The local file; if it is left out, standard output.
         file: Option<PathBuf>,
     },
     /// List files.

@@ -20,20 +20,21 @@ const LINE_EVERY: Duration = Duration::from_secs(1);
 
 /// Write the registry and the artefact store into a folder. The service may run meanwhile.
 ///
-/// The settings say where the two are, as for `serve`; run it where the service runs, with its environment. What jobs keep
-/// while they run is left out.
+/// The settings say where the two are, as for `serve`. Run the command where the service runs, with the service's
+/// environment. The backup does not contain the intermediate files of running jobs.
 #[derive(Debug, Args)]
 pub struct Backup {
-    /// The folder, which is empty or not there yet.
+    /// The folder, which is empty or does not exist yet.
     #[arg(value_name = "TO")]
     to: PathBuf,
     #[command(flatten)]
     settings: Settings,
 }
 
-/// Put what `backup` wrote into an empty registry and an empty artefact store.
+/// Restore a backup into an empty registry and an empty artefact store.
 ///
-/// The settings say where the two are, as for `serve`, which must not run on them. Every file is compared with its digest.
+/// The settings say where the two are, as for `serve`. No service may run on them meanwhile. The command compares
+/// every file with its digest.
 #[derive(Debug, Args)]
 pub struct Restore {
     /// The folder of the backup.

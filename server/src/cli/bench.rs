@@ -30,14 +30,15 @@ const WARM_UP: Duration = Duration::from_secs(1);
 /// How long a load is counted, unless a trace tells it.
 const COUNTED: Duration = Duration::from_secs(10);
 
-/// Send load to a running service, and tell how fast and how well it answers.
+/// Send load to a running service, and report how fast and how well it answers.
 ///
-/// Latency is counted from when a query was due, so that a service that stalls is charged for every query that came due
-/// meanwhile. Without a rate or a trace the load is a closed loop: each connection asks again as soon as it has its answer.
+/// The latency of a query counts from the time at which the query was due. So if the service stalls, every query that
+/// was due meanwhile counts as late. Without a rate or a trace the load is a closed loop: each connection sends its
+/// next query as soon as it has an answer.
 #[derive(Debug, Args)]
 pub struct Bench {
-    /// Whom to ask, once for each application. Options of its own follow a colon: `digits:rate=50,latency_ms=20` (rate,
-    /// concurrency, input, preset, and the targets).
+    /// An application to ask; may be repeated. Options of this application follow a colon:
+    /// `digits:rate=50,latency_ms=20` (rate, concurrency, input, preset, and the targets).
     #[arg(
         long,
         short,
@@ -47,20 +48,20 @@ pub struct Bench {
     application: Vec<application::BenchTarget>,
     #[command(flatten)]
     pace: PaceOptions,
-    /// For how long queries are counted, such as `30s` or `5m` [default: 10s, or the trace's length].
+    /// Time for which queries count, such as `30s` or `5m` [default: 10s, or the trace's length].
     #[arg(long, value_name = "TIME", value_parser = duration)]
     duration: Option<Duration>,
-    /// For how long they are sent before [default: 1s, or none before a trace].
+    /// Time for which queries are sent before they count [default: 1s, or none before a trace].
     #[arg(long, value_name = "TIME", value_parser = duration)]
     warm_up: Option<Duration>,
     #[command(flatten)]
     targets: Targets,
-    /// When nothing meets the targets, have the closest variant answer instead of being refused.
+    /// If no variant meets the targets, answer with the closest variant instead of refusing.
     #[arg(long)]
     best_effort: bool,
     #[command(flatten)]
     inputs: InputOptions,
-    /// Send this file as it is, in place of queries of an application; answers are not read.
+    /// Send this file as it is instead of queries of an application; answers are not read.
     #[arg(
         long,
         value_name = "FILE",
@@ -70,7 +71,7 @@ pub struct Bench {
         ]
     )]
     body: Option<PathBuf>,
-    /// Where `--body` is posted.
+    /// Path to which `--body` is posted.
     #[arg(
         long,
         value_name = "PATH",
@@ -78,16 +79,16 @@ pub struct Bench {
         requires = "body"
     )]
     path: String,
-    /// Threads that send [default: as the load needs, at most the cores].
+    /// Threads that send queries [default: as many as the load needs, at most one for each core].
     #[arg(long, value_name = "COUNT")]
     threads: Option<usize>,
-    /// Most connections of open loops; queries that find none wait, and their latency grows.
+    /// Most connections of open loops; queries that find no free one wait, and the wait counts as latency.
     #[arg(long, value_name = "COUNT", default_value_t = 1024)]
     connections: usize,
-    /// A query without an answer so long after it was due is given up.
+    /// Time after which a query without an answer is given up, from when it was due.
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "30s")]
     timeout: Duration,
-    /// Decides arrivals and random inputs.
+    /// Seed of arrivals and random inputs.
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     seed: u64,
 }

@@ -5,13 +5,13 @@ use clap_complete::Shell;
 
 use super::{Arguments, Error, Output};
 
-/// Print what a shell needs to complete commands, names of flags and their values.
+/// Print the script with which a shell completes commands, flags and their values.
 ///
 /// For bash: `sextant completions bash > ~/.local/share/bash-completion/completions/sextant`; for zsh a file
 /// `_sextant` in a folder of `fpath`; for fish `~/.config/fish/completions/sextant.fish`.
 #[derive(Debug, Args)]
 pub struct Completions {
-    /// Which shell.
+    /// The shell.
     shell: Shell,
 }
 

@@ -5,9 +5,9 @@ use clap::Args;
 use super::{Error, Output, Settings};
 use crate::serve::examine::{self, Finding, State};
 
-/// Look whether this machine has what a service with this configuration needs: engines, stores, folders, ports.
+/// Check whether this machine has what a service with this configuration needs: engines, stores, folders, ports.
 ///
-/// Nothing is changed. The exit code is 1 where something would keep the service from its work.
+/// The command changes nothing. The exit code is 1 if something would keep the service from working.
 #[derive(Debug, Args)]
 pub struct Doctor {
     #[command(flatten)]

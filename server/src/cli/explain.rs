@@ -26,25 +26,25 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// What can be explained.
 #[derive(Debug, clap::Subcommand)]
 pub enum Explain {
-    /// Show how many workers there should be and how many there are, and what the autoscaler changed.
+    /// Show the desired and the actual number of workers, and what the autoscaler changed.
     ///
-    /// First the pools of workers, what is desired beside what is there, then the last decisions, newest at
-    /// the end: their number, when they were made (UTC), the pool or the variant, how many workers were
-    /// desired before and after, and why; what was asked for; what was not done, and what all workers would
-    /// cost then. With `--json` there is everything, also the variants.
+    /// The command first shows the pools of workers, with the desired and the actual number. Then it shows the last
+    /// decisions, the newest at the end: their number, when they were made (UTC), the pool or the variant, how many
+    /// workers were desired before and after, and why; what was asked for; what was not done, and what all workers
+    /// would then cost. With `--json` it prints everything, including the variants.
     Scaling(Scaling),
 }
 
 /// Which decisions.
 #[derive(Debug, clap::Args)]
 pub struct Scaling {
-    /// Most decisions; the service keeps 64.
+    /// Most decisions to show; the service keeps 64.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = value_parser!(u32).range(1..=64))]
     limit: u32,
     /// Only decisions on this pool or variant.
     #[arg(long, value_name = "NAME")]
     subject: Option<String>,
-    /// Go on with new decisions as they are made; with `--json` each is one line.
+    /// Go on to show new decisions as they are made; with `--json` each is one line.
     #[arg(long)]
     follow: bool,
 }

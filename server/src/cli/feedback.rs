@@ -19,7 +19,7 @@ use super::{
 /// How an export is written.
 const FORMATS: [&str; 3] = ["jsonl", "csv", "parquet"];
 
-/// Give, send, export and erase feedback, and show the accuracy that it tells of.
+/// Give, send, export and erase feedback, and show the accuracy that results from it.
 #[derive(Debug, Subcommand)]
 pub enum Feedback {
     Give(Give),
@@ -28,7 +28,7 @@ pub enum Feedback {
         /// The file; `-` is standard input.
         file: PathBuf,
     },
-    /// Show the accuracy that feedback tells of, by model and variant, beside the registered one.
+    /// Show the accuracy that results from feedback, by model and variant, beside the registered one.
     Accuracy {
         /// The application.
         application: ApplicationId,
@@ -37,20 +37,21 @@ pub enum Feedback {
     Export {
         /// The application.
         application: ApplicationId,
-        /// How it is written.
+        /// The format of the export.
         #[arg(long, value_name = "FORMAT", value_parser = FORMATS, default_value = "jsonl")]
         format: String,
     },
     Erase(Erase),
 }
 
-/// Say of one row of an answer what would have been right, how good it was, or that it was better than another.
+/// Give feedback on one row of an answer: what would have been right, how good it was, or that it was better than
+/// another.
 #[derive(Debug, clap::Args)]
 #[command(group = ArgGroup::new("said").required(true).args(["label", "reward", "preferred_to"]))]
 pub struct Give {
-    /// The `feedback_token` of the answer; `@FILE` reads it of an answer in a file.
+    /// The `feedback_token` of the answer; `@FILE` reads it from an answer in a file.
     token: String,
-    /// The row of the answer, from 0; it may be left out where there is only one.
+    /// The row of the answer, from 0; it may be left out if there is only one.
     #[arg(long)]
     row: Option<u32>,
     /// What would have been right: a number, the name of a class, or a list as JSON.
@@ -59,10 +60,10 @@ pub struct Give {
     /// How good it was: `true`, `false` or a number.
     #[arg(long, value_name = "VALUE", value_parser = reward, allow_hyphen_values = true)]
     reward: Option<Value>,
-    /// The token of another answer, than which this one was better; `@FILE` as well.
+    /// The token of another answer that was worse than this one; `@FILE` reads it from a file.
     #[arg(long, value_name = "TOKEN")]
     preferred_to: Option<String>,
-    /// Whom it is about, as you call them.
+    /// The person whom the feedback is about, by your own name for them.
     #[arg(long, value_name = "TEXT")]
     subject: Option<String>,
 }
@@ -76,7 +77,7 @@ pub struct Erase {
     /// The query: its token, or its name in an export.
     #[arg(long)]
     query: Option<String>,
-    /// Whom it is about, as it was given.
+    /// The person whom the feedback is about, by the name that was given.
     #[arg(long, value_name = "TEXT")]
     subject: Option<String>,
 }

@@ -27,21 +27,22 @@ use engines::EngineCheck;
 
 mod engines;
 
-/// Show what would be registered of a model: inputs, outputs, batches, what is scored, what is changed, and
-/// which engines can run it.
+/// Show how a model would be registered: its inputs, outputs and batches, the scored output, the changes to the
+/// model, and the engines that can run it.
 ///
-/// Which of this machine's engines load it, and what keeps the others from it. Asks no server. See docs/models.md.
+/// The command shows which of this machine's engines load the model, and why the others do not. It asks no server.
+/// See docs/models.md.
 #[derive(Debug, Args)]
 pub struct InspectModel {
     /// The ONNX file, or a folder with one.
     #[arg(value_name = "FILE")]
     model: PathBuf,
-    /// A file beside it in which its tensors keep their data [default: those that it names, in its folder].
+    /// A file beside the model that has the data of its tensors [default: those that the model names, in its folder].
     #[arg(long, value_name = "FILE")]
     data: Vec<PathBuf>,
     #[command(flatten)]
     declaration: register::Declaration,
-    /// The metric to be scored by.
+    /// The metric by which the model would be scored.
     #[arg(long, value_parser = register::metric, default_value = "top1")]
     metric: String,
 }

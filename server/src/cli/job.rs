@@ -34,21 +34,21 @@ pub enum Job {
     },
     /// List jobs.
     List,
-    /// Follow a job to its end, with its progress; exit code 1 where it fails.
+    /// Follow a job to its end and show its progress; the exit code is 1 if the job fails.
     #[command(visible_alias = "wait")]
     Follow {
         /// Its id.
         id: JobId,
-        /// Exit with 1 where records could not be answered, too.
+        /// Also exit with 1 if records could not be answered.
         #[arg(long)]
         fail_on_errors: bool,
     },
-    /// Stop a job; files that it has not finished do not appear.
+    /// Stop a job; output files that it has not finished do not appear.
     Cancel {
         /// Its id.
         id: JobId,
     },
-    /// Delete a job that has come to its end, and with it what is known of it; its output stays.
+    /// Delete an ended job and its record; its output stays.
     Delete {
         /// Its id.
         id: JobId,
@@ -62,29 +62,29 @@ pub struct Submit {
     addressee: Addressee,
     #[command(flatten)]
     targets: Targets,
-    /// Path of the input in the artefact store: JSONL, NPY, NPZ, CSV or Parquet, or a picture or a text that is one record;
-    /// all files below it where it ends in `/`.
+    /// Path of the input in the artefact store: JSONL, NPY, NPZ, CSV or Parquet, or a picture or a text that is one
+    /// record. If the path ends in `/`, all files below it.
     #[arg(long, value_name = "PATH")]
     input: String,
-    /// Path of the output in the artefact store; a file for each input file where it ends in `/`.
+    /// Path of the output in the artefact store. If the path ends in `/`, a file for each input file.
     #[arg(long, value_name = "PATH")]
     output: String,
-    /// How the input is written, `file` where each file is one record [default: by its suffix].
+    /// The format of the input; `file` if each file is one record [default: by its suffix].
     #[arg(long, value_name = "FORMAT", value_parser = READ)]
     format: Option<String>,
-    /// How the output is written [default: by its suffix].
+    /// The format of the output [default: by its suffix].
     #[arg(long, value_name = "FORMAT", value_parser = WRITTEN)]
     output_format: Option<String>,
-    /// Address that is told when the job has come to its end.
+    /// Address to which the service sends a message when the job has ended.
     #[arg(long, value_name = "URL")]
     webhook: Option<String>,
-    /// Records that are answered and committed together [default: as the server has it].
+    /// Records that are answered and committed together [default: the server's default].
     #[arg(long, value_name = "RECORDS")]
     chunk: Option<u32>,
     /// Follow the job to its end.
     #[arg(long)]
     wait: bool,
-    /// Exit with 1 where records could not be answered, too.
+    /// Also exit with 1 if records could not be answered.
     #[arg(long, requires = "wait")]
     fail_on_errors: bool,
 }

@@ -18,39 +18,39 @@ const DAY_MS: u64 = 24 * 3600 * 1000;
 /// Create, list and revoke API keys.
 #[derive(Debug, Subcommand)]
 pub enum Key {
-    /// Create a key; what it prints is shown only once.
+    /// Create a key and print it; the service shows the key only once.
     Create(Box<Create>),
-    /// List keys, revoked and expired ones too.
+    /// List keys, including revoked and expired ones.
     List,
-    /// Revoke a key: it is refused from then on.
+    /// Revoke a key: the service refuses it from then on.
     Revoke {
         /// Its id, as `sextant key list` shows it.
         id: String,
     },
 }
 
-/// Create a key; what it prints is shown only once.
+/// Create a key and print it; the service shows the key only once.
 #[derive(Debug, clap::Args)]
 pub struct Create {
-    /// Whose it is, for people.
+    /// Whose key it is, for people.
     #[arg(long)]
     name: String,
-    /// What it allows; repeat it for several. Every key reads, `admin` allows everything.
+    /// What the key allows; may be repeated. Every key allows reading, `admin` allows everything.
     #[arg(long, required = true, value_name = "SCOPE")]
     scope: Vec<Scope>,
-    /// The one application that it is good for.
+    /// The only application for which the key is valid.
     #[arg(long, value_name = "NAME")]
     application: Option<ApplicationId>,
     /// Requests a second in the long run.
     #[arg(long, value_name = "PER_SECOND", value_parser = number)]
     rate: Option<f64>,
-    /// Requests at once after a pause [default: as many as in a second].
+    /// Requests at once after a pause [default: the requests of a second].
     #[arg(long, value_name = "REQUESTS", requires = "rate")]
     burst: Option<u64>,
     /// Requests a day, from midnight UTC on.
     #[arg(long, value_name = "PER_DAY")]
     quota: Option<u64>,
-    /// Days after which it is refused.
+    /// Days after which the key expires.
     #[arg(long, value_name = "DAYS")]
     expires_in_days: Option<u32>,
 }
@@ -58,13 +58,13 @@ pub struct Create {
 /// What a key allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Scope {
-    /// Asking.
+    /// Asking queries.
     Query,
     /// Registering and removing applications, models, artefacts and offline jobs.
     Register,
     /// Registering pipelines with steps in Python, together with `register`.
     Python,
-    /// Everything, keys and the audit record among it.
+    /// Everything, including keys and the audit record.
     Admin,
 }
 

@@ -29,7 +29,7 @@ pub enum Pipeline {
     Register {
         /// The definition (docs/pipelines.md).
         file: PathBuf,
-        /// Make the next version where one of this name is registered.
+        /// Make the next version if a pipeline of this name is registered.
         #[arg(long)]
         replace: bool,
         #[command(flatten)]
@@ -40,11 +40,11 @@ pub enum Pipeline {
         /// The definition.
         file: PathBuf,
     },
-    /// Show the steps of a pipeline, and what goes from one to another.
+    /// Show the steps of a pipeline, and the tensors that go from one to another.
     Show {
         /// Its name.
         name: ApplicationId,
-        /// Write a picture of it into this file, SVG.
+        /// Write a picture of the pipeline into this file, SVG.
         #[arg(long, value_name = "FILE")]
         svg: Option<PathBuf>,
     },
@@ -66,18 +66,18 @@ pub enum Pipeline {
 pub struct Ask {
     /// Its name.
     name: ApplicationId,
-    /// What it is asked: `@file`, `-` (standard input), or the sentence itself.
+    /// The input: `@file`, `-` (standard input), or the sentence itself.
     input: String,
-    /// Answer within so many milliseconds, counted from the arrival of the request.
+    /// Latency target: answer within so many milliseconds from the arrival of the request.
     #[arg(long, value_name = "MS")]
     latency_ms: Option<f64>,
-    /// One of the application's presets: its targets where no others are stated.
+    /// One of the application's presets; its targets hold where the query states no others.
     #[arg(long, value_name = "NAME")]
     preset: Option<String>,
-    /// Tell what became of each step.
+    /// Show what each step did.
     #[arg(long)]
     explain: bool,
-    /// When nothing meets the targets, answer with the closest variants instead of refusing.
+    /// If no variants meet the targets, answer with the closest variants instead of refusing.
     #[arg(long)]
     best_effort: bool,
 }

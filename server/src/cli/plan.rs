@@ -28,30 +28,30 @@ const SEED: u64 = 1;
 
 /// Plan the replicas of a pipeline for recorded queries.
 ///
-/// The steps, their variants and what was measured of them come from the service, or from a profile set. Costs and
-/// latencies are estimated; docs/pipelines.md says how well.
+/// The steps, their variants and their profiles come from the service, or from a profile set. Costs and latencies are
+/// estimates; docs/pipelines.md says how good they are.
 #[derive(Debug, clap::Args)]
 pub struct Plan {
     /// Its name.
     pipeline: String,
-    /// Queries to plan for: CSV with the column `timestamp` (s); columns with names of steps tell the rows that each
-    /// query had there.
+    /// Queries to plan for: CSV with the column `timestamp` (s); a column with the name of a step has the rows of
+    /// each query at that step.
     #[arg(long, value_name = "CSV")]
     trace: PathBuf,
-    /// Latency target of the whole.
+    /// Latency target of the pipeline as a whole.
     #[arg(long, value_name = "MS")]
     latency_ms: f64,
-    /// Least accuracy of the whole, 0 to 1.
+    /// Lowest accuracy of the pipeline as a whole, 0 to 1.
     #[arg(long, value_name = "A", default_value_t = 0.0)]
     min_accuracy: f64,
     /// Share of the queries that may be late, percent.
     #[arg(long, value_name = "P", default_value_t = 1.0)]
     late_percent: f64,
-    /// A profile set in place of the service: `ec2-2018`, `cloud-2024`, `mixed-2025`, or a TOML file.
+    /// A profile set to use instead of the service: `ec2-2018`, `cloud-2024`, `mixed-2025`, or a TOML file.
     #[arg(long, value_name = "NAME|FILE")]
     profiles: Option<String>,
-    /// How often a step runs where one before it ran, and on how many rows, where the trace does not tell; repeated
-    /// for several steps.
+    /// How often a step runs after the step before it ran, and on how many rows, if the trace does not say; may be
+    /// repeated.
     #[arg(long, value_name = "STEP=SHARE[:ROWS]")]
     scale: Vec<String>,
 }

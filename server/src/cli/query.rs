@@ -24,13 +24,13 @@ pub struct Query {
     /// each input of the model.
     #[arg(long, short, required = true, value_name = "NAME=VALUE")]
     input: Vec<Input>,
-    /// Tell so many of the most likely classes of each row.
+    /// Show so many of the most likely classes of each row.
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
     classification: Option<u32>,
-    /// Tell which variants were considered and why this one was chosen.
+    /// Show which variants were considered and why this one was chosen.
     #[arg(long)]
     explain: bool,
-    /// When nothing meets the targets, answer with the closest variant instead of refusing.
+    /// If no variant meets the targets, answer with the closest variant instead of refusing.
     #[arg(long)]
     best_effort: bool,
 }

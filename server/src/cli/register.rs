@@ -37,7 +37,7 @@ pub(super) use folder::Folder;
 /// Register a trained model and follow how its variants are made and measured.
 #[derive(Debug, Args)]
 pub struct Register {
-    /// The application it answers for; created when missing.
+    /// The application of the model; the command creates it if it does not exist.
     #[arg(long, short, value_name = "NAME", required_unless_present = "retry")]
     application: Option<ApplicationId>,
     /// How predictions are scored, for a new application: top1, topK such as top5, exact, f1, f1_micro,
@@ -48,25 +48,26 @@ pub struct Register {
     /// The model's name.
     #[arg(long, value_name = "NAME")]
     name: ModelId,
-    /// The ONNX file; a folder with one, as exporters leave it; or a zip, tar or gzipped tar of such a folder. What
-    /// scikit-learn, LightGBM, XGBoost, PyTorch, Keras, TensorFlow or Hugging Face's transformers have saved is converted, by
-    /// `--python`.
+    /// The ONNX file; a folder with one, as exporters write it; or a zip, tar or gzipped tar of such a folder. The
+    /// command converts models that scikit-learn, LightGBM, XGBoost, PyTorch, Keras, TensorFlow or Hugging Face's
+    /// transformers have saved, with `--python`.
     #[arg(long, value_name = "FILE", required_unless_present = "retry")]
     model: Option<PathBuf>,
-    /// Inputs with their labels: an `.npz` archive, JSON lines, CSV or Parquet, or a folder of JPEG or PNG images with a
-    /// `labels.csv` (`file,label`) or a folder for each class. A set without labels needs
-    /// `--no-labels` [default: `validation.npz`, `.jsonl`, `.csv` or `.parquet` in the model's folder].
+    /// The validation set: inputs with their labels, as an `.npz` archive, JSON lines, CSV or Parquet, or as a folder
+    /// of JPEG or PNG images with a `labels.csv` (`file,label`) or with a folder for each class. A set without labels
+    /// needs `--no-labels` [default: `validation.npz`, `.jsonl`, `.csv` or `.parquet` in the model's folder].
     #[arg(long, value_name = "FILE")]
     validation: Option<PathBuf>,
-    /// The validation set has no labels: instead of an accuracy, the agreement of each variant with the file as it was
-    /// uploaded is measured. It meets `--min-relative-accuracy`, and no `--min-accuracy`.
+    /// The validation set has no labels. The service then measures no accuracy, but the agreement of each variant
+    /// with the file as it was uploaded. The agreement counts for `--min-relative-accuracy`, and not for
+    /// `--min-accuracy`.
     #[arg(long)]
     no_labels: bool,
-    /// A file beside the ONNX file in which its tensors keep their data, as often as needed [default: those that
-    /// the model names, in its folder].
+    /// A file beside the ONNX file that has the data of its tensors; may be repeated
+    /// [default: those that the model names, in its folder].
     #[arg(long, value_name = "FILE")]
     data: Vec<PathBuf>,
-    /// An ONNX graph over `labels` and the model's outputs that says how good each record's answer is, 0 to 1: the
+    /// An ONNX graph that takes `labels` and the model's outputs and gives a score from 0 to 1 for each record: the
     /// metric of an application with `--metric custom`.
     #[arg(long, value_name = "FILE")]
     metric_model: Option<PathBuf>,
@@ -74,18 +75,18 @@ pub struct Register {
     conversion: Conversion,
     #[command(flatten)]
     declaration: Declaration,
-    /// The names of the classes, in the order of the scored output's columns, or of the application's classes where the
-    /// file names its own: in a list, or in a file with one in each line [default: those that the model names].
+    /// The names of the classes, as a list or as a file with one name in each line. They are in the order of the
+    /// scored output's columns or, if the file names its own classes, in the order of the application's classes
+    /// [default: those that the model names].
     #[arg(long, value_name = "NAME,NAME..|FILE")]
     classes: Option<PathBuf>,
-    /// The input that tells given elements (1) from padding (0): with it, queries of different
-    /// lengths share batches.
+    /// The input that is 1 for given elements and 0 for padding. With it, queries of different lengths share batches.
     #[arg(long, value_name = "INPUT")]
     mask: Option<String>,
-    /// The value of an input's padding, 0 where it is not given.
+    /// The value with which an input is padded; 0 if it is not given.
     #[arg(long, value_name = "INPUT=VALUE", requires = "mask")]
     pad: Vec<String>,
-    /// Register a model again whose registration failed, from the files that were sent then.
+    /// Repeat a registration that failed, with the files that were sent then.
     #[arg(
         long,
         conflicts_with_all = [

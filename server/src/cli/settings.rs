@@ -28,7 +28,7 @@ pub struct Settings {
     /// Folder of the registry and the artefact store [env: SEXTANT_DATA_DIR] [default: ./data].
     #[arg(long, value_name = "FOLDER")]
     data_dir: Option<String>,
-    /// Least level, or a filter [env: SEXTANT_LOG__LEVEL] [default: info].
+    /// Lowest level that is logged, or a filter [env: SEXTANT_LOG__LEVEL] [default: info].
     #[arg(long, value_name = "LEVEL")]
     log_level: Option<String>,
     /// `text` or `json` [env: SEXTANT_LOG__FORMAT] [default: text].

@@ -16,34 +16,34 @@ mod fleet;
 mod registered;
 mod what_if;
 
-/// Try recorded requests on emulated devices, or on a fleet that is scaled, in virtual time.
+/// Replay recorded requests on emulated devices, or on a fleet that an autoscaler scales, in virtual time.
 ///
-/// All figures are simulated: requests, devices and network are a model, the policies are the ones
-/// that the service runs. The same seeds give the same figures. See docs/simulator.md.
+/// All figures are simulated: requests, devices and network are modelled, and the policies are those that the service
+/// runs. The same seeds give the same figures. See docs/simulator.md.
 #[derive(Debug, clap::Args)]
 #[command(group = clap::ArgGroup::new("task").required(true).args(["what_if", "fleet"]))]
 #[command(group = clap::ArgGroup::new("on").multiple(true).args(["devices", "registered"]))]
 pub struct Simulate {
-    /// Play a fleet: a TOML file, such as `--save` writes.
+    /// Simulate a fleet that a TOML file describes, such as `--save` writes.
     #[arg(long, value_name = "TOML")]
     fleet: Option<PathBuf>,
-    /// Try recorded requests: on a number of devices by scheduling policies (`--devices`), or on a fleet
-    /// that is scaled (`--registered`).
+    /// Replay recorded requests: on a number of devices under several scheduling policies (`--devices`), or on a
+    /// fleet that an autoscaler scales (`--registered`).
     #[arg(long, requires = "workload", requires = "on")]
     what_if: bool,
-    /// Requests to replay: CSV with the columns `timestamp` (s) and `model`; with `--registered`
-    /// `application` in its place.
+    /// Requests to replay: CSV with the columns `timestamp` (s) and `model`; with `--registered`, `application`
+    /// instead of `model`.
     #[arg(long, value_name = "CSV", requires = "what_if")]
     workload: Option<PathBuf>,
-    /// Kinds of devices and models with run times: TOML. With `--registered`: types of devices in place of
-    /// those that the service has.
+    /// Types of devices and models with run times: TOML. With `--registered`: types of devices instead of those of
+    /// the service.
     #[arg(long, value_name = "TOML", requires = "what_if")]
     devices: Option<PathBuf>,
-    /// Take the variants of the applications from the service, with what was measured of them, and its
-    /// types of devices; compare autoscalers.
+    /// Take the variants of the applications, their profiles and the types of devices from the service; compare
+    /// autoscalers.
     #[arg(long, requires = "what_if")]
     registered: bool,
-    /// Latency targets to try in place of the applications' own, ms, separated by commas.
+    /// Latency targets to try instead of the applications' own, ms, separated by commas.
     #[arg(
         long,
         value_name = "MS,..",
@@ -51,7 +51,7 @@ pub struct Simulate {
         requires = "registered"
     )]
     latency_ms: Vec<f64>,
-    /// Accuracy targets to try in place of the applications' own, separated by commas.
+    /// Accuracy targets to try instead of the applications' own, separated by commas.
     #[arg(
         long,
         value_name = "A,..",
@@ -59,7 +59,7 @@ pub struct Simulate {
         requires = "registered"
     )]
     min_accuracy: Vec<f64>,
-    /// Write the question as a fleet that can be changed and played again with `--fleet`.
+    /// Write the simulated fleet into this file, which can be changed and simulated again with `--fleet`.
     #[arg(long, value_name = "TOML", requires = "registered")]
     save: Option<PathBuf>,
     /// Most devices to try [default: twice as many as there are].
@@ -68,7 +68,7 @@ pub struct Simulate {
     /// Only these planners, separated by commas.
     #[arg(long, value_name = "P,..", value_delimiter = ',', conflicts_with = "max_devices", value_parser = planners())]
     policy: Vec<String>,
-    /// Number of seeds instead of the file's own.
+    /// Number of seeds to use instead of the file's own.
     #[arg(long, value_name = "N", requires = "fleet", value_parser = clap::value_parser!(u64).range(1..))]
     seeds: Option<u64>,
     /// Only these cells of the file, separated by commas.
@@ -79,10 +79,10 @@ pub struct Simulate {
         requires = "fleet"
     )]
     cells: Vec<String>,
-    /// The file's reduced version: seconds instead of minutes.
+    /// Run the file's reduced version: seconds instead of minutes.
     #[arg(long, requires = "fleet")]
     quick: bool,
-    /// Runs at the same time [default: one per core].
+    /// Simulations that run at the same time [default: one per core].
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
 }

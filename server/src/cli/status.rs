@@ -10,7 +10,7 @@ use super::{
     output::{Table, cell, rows, short},
 };
 
-/// Show whether applications are served: rate, share in time, refusals, where the time goes, cost.
+/// Show how applications are served: rate, share of answers in time, refusals, where the time goes, cost.
 #[derive(Debug, Args)]
 pub struct Status {
     /// Only this application.

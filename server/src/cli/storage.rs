@@ -9,7 +9,7 @@ use super::{
     output::{Table, bytes, bytes_cell, cell, rows},
 };
 
-/// Show who uses what of the artefact store, and give back what nobody does.
+/// Show what uses the artefact store, and remove what nobody needs.
 #[derive(Debug, clap::Args)]
 pub struct Storage {
     #[command(subcommand)]
@@ -18,18 +18,18 @@ pub struct Storage {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Remove now what nobody needs any more.
+    /// Remove now the files that nobody needs any more.
     Sweep(Sweep),
-    /// Make the artefact store that of the server's registry, where the two do not belong together. What the registry
-    /// does not name is then removed by sweeps.
+    /// Assign the artefact store to the server's registry if the two do not belong together. Sweeps then remove the
+    /// files that the registry does not name.
     Adopt,
 }
 
-/// Remove now what nobody needs any more.
+/// Remove now the files that nobody needs any more.
 #[derive(Debug, clap::Args)]
 struct Sweep {
-    /// Remove files that nothing refers to when they were stored longer ago than this, seconds. With less
-    /// than an upload takes, one that is on its way may have to be sent again [default: `storage.grace_s`].
+    /// Remove files to which nothing refers and that were stored longer ago than this, seconds. If this is less than
+    /// an upload takes, an upload in progress may have to be sent again [default: `storage.grace_s`].
     #[arg(long, value_name = "SECONDS")]
     grace: Option<u64>,
 }

@@ -22,25 +22,25 @@ pub struct Addressee {
 /// What is asked for.
 #[derive(Debug, Args)]
 pub struct Targets {
-    /// Answer within so many milliseconds, counted from the arrival of the request.
+    /// Latency target: answer within so many milliseconds from the arrival of the request.
     #[arg(long, value_parser = number, value_name = "MS")]
     latency_ms: Option<f64>,
-    /// Least accuracy: compared with the lower bound of the measured interval.
+    /// Lowest accuracy; it is compared with the lower end of the measured interval.
     #[arg(long, value_parser = number, value_name = "VALUE")]
     min_accuracy: Option<f64>,
-    /// Greatest mean error: compared with the upper bound of the measured interval.
+    /// Greatest mean error; it is compared with the upper end of the measured interval.
     #[arg(long, value_parser = number, value_name = "VALUE", conflicts_with = "min_accuracy")]
     max_error: Option<f64>,
-    /// Least share of the accuracy of the file as it was uploaded, such as 0.99.
+    /// Lowest accuracy as a share of that of the file as it was uploaded, such as 0.99.
     #[arg(long, value_parser = number, value_name = "SHARE")]
     min_relative_accuracy: Option<f64>,
     /// Most US dollars for a thousand queries.
     #[arg(long, value_parser = number, value_name = "USD")]
     max_cost_per_1k_usd: Option<f64>,
-    /// Which of the variants that meet all of that answers: `cost` (the cheapest), `accuracy` or `latency`.
+    /// Which of the variants that meet all targets answers: `cost` (the cheapest), `accuracy` or `latency`.
     #[arg(long, value_name = "WHAT")]
     prefer: Option<Prefer>,
-    /// One of the application's presets: its targets where no others are stated.
+    /// One of the application's presets; its targets hold where the query states no others.
     #[arg(long, value_name = "NAME")]
     preset: Option<String>,
 }

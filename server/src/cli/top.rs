@@ -27,10 +27,10 @@ const NOTICED: Duration = Duration::from_millis(100);
 /// From so large a share in time on, an application counts as served.
 const SERVED: f64 = 0.99;
 
-/// Show on a terminal whether applications are served, until `q` or Ctrl-C.
+/// Show on a terminal how applications are served, until `q` or Ctrl-C.
 #[derive(Debug, Args)]
 pub struct Top {
-    /// Seconds between two looks.
+    /// Seconds between two updates.
     #[arg(long, value_name = "SECONDS", default_value_t = 2)]
     every: u64,
 }

@@ -9,16 +9,16 @@ use super::{
     output::{Table, bytes_cell, cell, rows, short},
 };
 
-/// List variants: what they answer, how well, how fast and for how much.
+/// List variants with their accuracy, latency and cost.
 #[derive(Debug, Args)]
 pub struct Variants {
-    /// Of this application; of all applications where neither is given.
+    /// Only variants of this application; of all applications if neither is given.
     #[arg(long, short, value_name = "NAME", conflicts_with = "model")]
     application: Option<ApplicationId>,
-    /// Of this model.
+    /// Only variants of this model.
     #[arg(long, value_name = "NAME")]
     model: Option<ModelId>,
-    /// Show dominated variants too: those that another one beats in everything.
+    /// Also show dominated variants: those that another one beats in everything.
     #[arg(long)]
     all: bool,
 }

@@ -16,18 +16,18 @@ use super::{
 pub enum Version {
     /// List the versions of a model.
     List(ModelArguments),
-    /// Have a version run queries once more that the current one has answered, where a worker has nothing else to do, and
-    /// compare.
+    /// Have a version repeat queries that the current one has answered, on workers that have nothing else to do, and
+    /// compare the answers.
     Shadow(ShadowArguments),
     /// Have a version answer a share of the queries.
     Canary(Canary),
-    /// End the trial of a version: it answers whoever names it, and nobody else.
+    /// End the trial of a version: it then answers only queries that name it.
     Candidate(VersionArguments),
-    /// Show what versions have done while one of them is tried.
+    /// Show the results of the versions while one of them is tried.
     Trials(ModelArguments),
     /// Make a version current.
     Promote(VersionArguments),
-    /// Make the version current again in whose place the current one came.
+    /// Make the previous current version current again.
     Rollback(ModelArguments),
 }
 
@@ -52,7 +52,7 @@ pub struct VersionArguments {
 pub struct ShadowArguments {
     #[command(flatten)]
     of: VersionArguments,
-    /// Share of the queries that it runs once more, percent.
+    /// Share of the queries that the version repeats, percent.
     #[arg(long, default_value_t = 100.0, value_parser = number)]
     percent: f64,
     #[command(flatten)]
@@ -64,7 +64,7 @@ pub struct ShadowArguments {
 pub struct Canary {
     #[command(flatten)]
     of: VersionArguments,
-    /// Share of the queries that it answers, percent.
+    /// Share of the queries that the version answers, percent.
     #[arg(long, value_parser = number)]
     percent: f64,
     #[command(flatten)]
@@ -74,19 +74,19 @@ pub struct Canary {
 /// By what the version is rolled back or promoted by itself.
 #[derive(Debug, Args)]
 pub struct Rules {
-    /// Retire it by itself where it is shown to break a limit.
+    /// Retire the version automatically when it is shown to break a limit.
     #[arg(long)]
     judge: bool,
-    /// Make it current by itself where it is shown to keep all limits.
+    /// Make the version current automatically when it is shown to keep all limits.
     #[arg(long, requires = "judge")]
     auto_promote: bool,
-    /// Share of its queries that it may fail.
+    /// Largest share of its queries that may fail.
     #[arg(long, requires = "judge", value_name = "SHARE", value_parser = number)]
     max_error_share: Option<f64>,
-    /// Share of the rows in which a shadow must agree with the current version.
+    /// Least share of the rows in which a shadow must agree with the current version.
     #[arg(long, requires = "judge", value_name = "SHARE", value_parser = number)]
     min_agreement: Option<f64>,
-    /// Answers before it is promoted.
+    /// Least number of answers before it is promoted.
     #[arg(long, requires = "judge", value_name = "COUNT")]
     minimum: Option<u64>,
 }

@@ -16,18 +16,17 @@ const PERIOD: Duration = Duration::from_millis(200);
 /// What workers do.
 #[derive(Debug, clap::Subcommand)]
 pub enum Worker {
-    /// Take a worker out, for good.
+    /// Drain a worker: take it out of service for good.
     ///
-    /// It serves until what it has alone is loaded elsewhere and the worker that its pool lacks without it is
-    /// up, for two minutes at most. Then it finishes what it has and leaves. A process that plays no other
-    /// role ends when its last worker has left.
+    /// The worker serves until the variants that only it has are loaded elsewhere and the worker that its pool needs
+    /// in its place has started, for two minutes at most. Then it finishes its queries and leaves. A process that has
+    /// no other role ends when its last worker has left.
     Drain(Drain),
-    /// Show what workers did and by how much their durations were mispredicted.
+    /// Show what workers did, and the errors of their predicted durations.
     ///
-    /// For each kind of action: how many succeeded or were refused, by code; by how much actions took
-    /// longer (under-predicted) or less (over-predicted) than expected, and by how much they ended
-    /// later than their start and expectation said. Quantiles are of the last actions in the
-    /// worker's log.
+    /// For each kind of action the command shows how many succeeded or were refused, by code; by how much actions
+    /// took longer (under-predicted) or less (over-predicted) than expected; and by how much they ended later than
+    /// their start and expected duration say. The quantiles are of the last actions in the worker's log.
     Stats(Stats),
 }
 
@@ -36,10 +35,10 @@ pub enum Worker {
 pub struct Drain {
     /// Its name.
     name: String,
-    /// Wait until it has left.
+    /// Wait until the worker has left.
     #[arg(long)]
     wait: bool,
-    /// Take out the last worker, too, after which nobody answers queries.
+    /// Drain the worker even if it is the last one; then nobody answers queries.
     #[arg(long)]
     force: bool,
 }
@@ -47,7 +46,7 @@ pub struct Drain {
 /// Which worker.
 #[derive(Debug, clap::Args)]
 pub struct Stats {
-    /// Its name; all workers unless it is given.
+    /// Its name; if it is left out, all workers.
     name: Option<String>,
 }
 

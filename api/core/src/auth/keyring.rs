@@ -34,7 +34,7 @@ pub struct Key {
     pub id: Arc<str>,
     /// What it allows.
     pub scopes: Vec<KeyScope>,
-    /// The one application it is good for.
+    /// The only application for which the key is valid.
     pub application: Option<ApplicationId>,
     /// When it expires, ms since the Unix epoch.
     pub expires_ms: Option<u64>,

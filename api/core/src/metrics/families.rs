@@ -155,12 +155,12 @@ impl Families {
         );
         registry.register(
             "selections",
-            "What became of the targets of queries",
+            "Outcomes of the targets of queries",
             self.selections.clone(),
         );
         registry.register(
             "feedback",
-            "Items of feedback, by what became of them; of which application is known of those that were kept",
+            "Items of feedback, by outcome; the application is known only for items that were kept",
             self.feedback.clone(),
         );
         registry.register("problems", "Problem documents sent", self.problems.clone());
@@ -192,7 +192,7 @@ impl Families {
             ),
             (
                 "query_load",
-                "Waiting for the load of a variant, of queries that did",
+                "Waiting for the load of a variant, for queries that waited for one",
                 &self.load,
             ),
             (

@@ -100,7 +100,7 @@ impl Gauges {
         );
         registry.register(
             "artefact_store_bytes",
-            "Bytes that the artefact store holds, and that fit into it besides",
+            "Bytes that the artefact store holds (stored) and still has room for (free)",
             gauges.room.clone(),
         );
         gauges

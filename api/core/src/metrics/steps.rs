@@ -41,7 +41,7 @@ const TIMES: [Time; 2] = [
     ),
     (
         "pipeline_step_waiting",
-        "Time that these waited in queues, for loads and for processes",
+        "Time that the steps of pipelines that have answered waited in queues, for loads and for processes",
         |counts| counts.waited,
     ),
 ];
@@ -71,7 +71,7 @@ impl Collector for Steps {
             .filter_map(|name| Some((name.to_string(), pipelines.get(&name)?)))
             .collect();
         let kind = MetricType::Counter;
-        let help = "Steps of queries of pipelines, by what became of them";
+        let help = "Steps of queries of pipelines, by outcome";
         let mut family = encoder.encode_descriptor("pipeline_steps", help, None, kind)?;
         for (pipeline, counts) in of_each(&loaded) {
             for (outcome, count) in counts.outcomes {

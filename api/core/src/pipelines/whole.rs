@@ -20,14 +20,14 @@ pub const SET: &str = "validation set";
 /// The metric if neither the definition nor the application has one.
 const METRIC: Metric = Metric::Top1;
 
-/// A pipeline as it was measured on its validation set.
+/// The measurements of a pipeline on its validation set.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = PipelineMeasured)]
 pub struct MeasuredBody {
-    /// `current`: it holds; `stale`: the pipeline, or a model that it follows, has changed since, and it is being measured
-    /// anew; `measuring`: it is measured for the first time.
+    /// `current`: the accuracy is up to date; `stale`: the pipeline, or a model that it follows, has changed
+    /// since, and the service measures it again; `measuring`: it is measured for the first time.
     state: &'static str,
-    /// The job that measures it, while it does not hold.
+    /// The job that measures it, while the accuracy is not current.
     #[serde(skip_serializing_if = "Option::is_none")]
     job: Option<String>,
     /// What was measured last.
@@ -49,18 +49,18 @@ pub struct FiguresBody {
     upper: f64,
     /// Records that were scored.
     records: u64,
-    /// Median time of a record that was asked alone, milliseconds.
+    /// Median time of one record that is asked alone, milliseconds.
     p50_ms: f64,
-    /// 99th percentile alike.
+    /// 99th percentile of the same.
     p99_ms: f64,
-    /// What the steps list for a thousand queries, US dollars, as variants are priced.
+    /// Cost of a thousand queries by the listed prices of the steps' variants, US dollars.
     cost_per_1k_usd: f64,
-    /// What a thousand queries were charged, each alone in its batches, US dollars.
+    /// Cost of a thousand queries if each is alone in its batches, US dollars.
     charged_per_1k_usd: f64,
     /// Which variant answered each step that asks something, most of the time.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     variants: BTreeMap<String, String>,
-    /// All variants that answered each of these steps, those that did most often first.
+    /// All variants that answered each of these steps, the most frequent first.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     answered: BTreeMap<String, Vec<String>>,
 }
@@ -69,15 +69,16 @@ pub struct FiguresBody {
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = CompositeVariant)]
 pub struct CompositeBody {
-    /// The pipeline and its version, as answers name it.
+    /// The pipeline and its version, as in answers.
     name: String,
     /// The pipeline.
     pipeline: String,
     /// The application of which it is a variant.
     application: String,
-    /// Whether it answers queries to the application where it is the best; else `why` says why not.
+    /// Whether it answers the queries to the application for which it is the best; if not, `why` says why.
     answers: bool,
-    /// Why it does not answer: `measuring`, it is being measured; `not_ready`, no worker can run what its steps ask.
+    /// Why it does not answer: `measuring`, the service is measuring it; `not_ready`, no worker can run what
+    /// its steps ask.
     #[serde(skip_serializing_if = "Option::is_none")]
     why: Option<&'static str>,
     /// What was measured last.
@@ -113,19 +114,19 @@ pub fn composites(state: &ApiState, application: &ApplicationId) -> Vec<Composit
     bodies.collect()
 }
 
-/// How often a step runs, and on how many rows, of the queries that this front end has asked of this version.
+/// How often a step runs, and on how many rows, in the queries to this version that this front end has answered.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = StepScale)]
 pub struct ScaleBody {
     /// The step.
     step: String,
-    /// Queries that have come to it, or past it.
+    /// Queries that have reached the step, including those that skipped it.
     queries: u64,
-    /// Share of them in which it ran.
+    /// Share of them in which the step ran.
     visits: IntervalBody,
-    /// Probability that it runs where one of the steps before it gave something.
+    /// Probability that the step runs if one of the steps before it gave an output.
     probability: IntervalBody,
-    /// Rows of a query in which it ran.
+    /// Rows of a query in which the step ran.
     rows: IntervalBody,
 }
 
@@ -137,7 +138,7 @@ pub struct IntervalBody {
     value: f64,
     /// Lower end.
     lower: f64,
-    /// Upper end; absent where nothing bounds it yet.
+    /// Upper end; absent if nothing bounds it yet.
     #[serde(skip_serializing_if = "Option::is_none")]
     upper: Option<f64>,
 }

@@ -42,7 +42,7 @@ pub struct BatchBody<'a> {
     queries: Vec<&'a RawValue>,
 }
 
-/// What became of several queries.
+/// The results of several queries.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = QueryOutcomes)]
 pub struct OutcomesBody {
@@ -54,27 +54,27 @@ pub struct OutcomesBody {
     failed: usize,
 }
 
-/// What became of one query.
+/// The result of one query.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = QueryOutcome)]
 pub struct OutcomeBody {
     /// The status that the query would have had alone.
     #[schema(example = 200)]
     status: u16,
-    /// Its answer, where the status is 200.
+    /// Its answer, if the status is 200.
     answer: Option<AnswerBody>,
     /// What went wrong, where it is not.
     problem: Option<ProblemBody>,
 }
 
-/// Answers several queries, each by itself: one that fails leaves the others as they are. The status is 200 whatever
-/// became of them. Each query counts as a request of the key.
+/// Answers several queries, each by itself: if one fails, the others are answered all the same. The
+/// status is 200 in either case. Each query counts as a request of the key.
 #[utoipa::path(
     post, operation_id = "queries_create_batch",
     path = "/v1/queries/batch",
     tag = "queries",
     request_body(content = BatchBody<'static>, content_type = "application/json"),
-    responses((status = 200, description = "What became of each", body = OutcomesBody))
+    responses((status = 200, description = "The result of each", body = OutcomesBody))
 )]
 pub async fn create(
     State(state): State<ApiState>,

@@ -20,7 +20,7 @@ use crate::{
     trace,
 };
 
-/// How a query was answered, and why so.
+/// How a query was answered, and why.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = ExplainedQuery)]
 pub struct ExplainedBody {
@@ -29,11 +29,11 @@ pub struct ExplainedBody {
     id: String,
     /// The id of the request, as in the header `x-request-id` of its answer.
     request_id: String,
-    /// The trace that the request is a part of, as in its `traceparent`.
+    /// The trace to which the request belongs, as in its `traceparent`.
     trace_id: String,
     /// When it ended, milliseconds since the Unix epoch.
     at_ms: u64,
-    /// The application it was for, where that is known.
+    /// The application that the query asked, if it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     application: Option<String>,
     /// `answered`, or the code of the problem.
@@ -45,10 +45,10 @@ pub struct ExplainedBody {
     /// The variant that answered.
     #[serde(skip_serializing_if = "Option::is_none")]
     variant: Option<String>,
-    /// Whether every stated target was met, where it was answered.
+    /// Whether every stated target was met, if the query was answered.
     #[serde(skip_serializing_if = "Option::is_none")]
     targets_met: Option<bool>,
-    /// What was considered and why the variant was chosen, where it was answered.
+    /// The variants that were considered and why this one was chosen, if the query was answered.
     #[serde(skip_serializing_if = "Option::is_none")]
     explanation: Option<ExplanationBody>,
     /// What was said, where it was not.
@@ -58,29 +58,30 @@ pub struct ExplainedBody {
     budget: BudgetBody,
 }
 
-/// The time of a query by stage, and what was left of its deadline. The stages add up to `total_us`.
+/// The time of a query by stage, and the time left before its deadline. The stages add up to `total_us`.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Budget)]
 pub struct BudgetBody {
-    /// The deadline that was asked for, microseconds from the last byte of the request.
+    /// The deadline of the query, microseconds from the last byte of the request.
     #[serde(skip_serializing_if = "Option::is_none")]
     deadline_us: Option<f64>,
-    /// What was left of it when the answer was written, microseconds; negative where it came too late.
+    /// Time left before the deadline when the answer was written, microseconds; negative if the answer was too late.
     #[serde(skip_serializing_if = "Option::is_none")]
     left_us: Option<f64>,
     /// From the last byte of the request until it was read and checked, microseconds.
     read_us: f64,
-    /// Waiting while the chosen variant was loaded, its queue included, microseconds; 0 where it was loaded already.
+    /// Waiting while the chosen variant was loaded, including the wait for the load, microseconds; 0 if it
+    /// was loaded already.
     load_us: f64,
-    /// Waiting for a batch and a device, microseconds; of a query that was refused all that is not in another stage.
+    /// Waiting for a batch and a device, microseconds; for a refused query, all time that is not in another stage.
     queue_us: f64,
-    /// Running, joining and cutting the batch included, microseconds.
+    /// Running, including joining and splitting the batch, microseconds.
     run_us: f64,
     /// On the way back from the worker, microseconds.
     return_us: f64,
     /// Writing the answer, microseconds.
     write_us: f64,
-    /// All of it, microseconds.
+    /// The whole time, microseconds.
     total_us: f64,
 }
 
@@ -97,16 +98,17 @@ pub struct ExplanationContext {
 /// A query without a latency target is slow from this time on.
 const SLOW: Duration = Duration::from_secs(1);
 
-/// Why a query was answered as it was: what was considered, why the variant was chosen, and where its time went.
-/// Kept for an hour, in the memory of the process that answered, for queries that said `explain`; without what was
-/// considered also for some that were slow or refused, at most eight a second of an application.
+/// Explains the answer to a query: which variants were considered, why the variant was chosen, and where
+/// the time went. The process that answered keeps explanations in memory for an hour, for queries with
+/// `explain`. It also keeps explanations without the considered variants for some slow or refused
+/// queries, at most eight a second of an application.
 #[utoipa::path(get, operation_id = "queries_get", path = "/v1/queries/{query}", tag = "queries",
     params(("query" = String, Path, description = "the `id` of the answer, or its `x-request-id`")),
     responses(
         (status = 200, description = "The explanation", body = ExplainedBody),
-        (status = 404, description = "None is kept, or none any more", body = ProblemBody,
+        (status = 404, description = "None is kept, or none any longer", body = ProblemBody,
             content_type = "application/problem+json"),
-        (status = 405, description = "`batch` is a route of its own, and no query", body = ProblemBody,
+        (status = 405, description = "`batch` is a separate route, and not a query", body = ProblemBody,
             content_type = "application/problem+json"),
     ))]
 pub async fn get(

@@ -14,7 +14,7 @@ pub struct AnswerBody {
     pub id: Option<String>,
     /// The model that answered.
     pub model: String,
-    /// Which version of its name that is, from 1; absent where this front end has not read of it yet.
+    /// The number of its version, from 1; absent if this front end does not know it yet.
     pub version: Option<u32>,
     /// The variant that answered.
     pub variant: String,
@@ -22,19 +22,19 @@ pub struct AnswerBody {
     pub outputs: Vec<OutputBody>,
     /// Whether every stated target was met.
     pub targets_met: bool,
-    /// What the query cost, US dollars: its share, by rows, of the price of the device time of its
-    /// batch. Time in which the device idles is not in it.
+    /// Cost of the query, US dollars: its share, by rows, of the price of the device time of its batch. Idle
+    /// time of the device is not included.
     pub cost_usd: f64,
     /// Where the time went.
     pub timings: TimingsBody,
-    /// `true` where the answer was kept of an earlier query with the same inputs, and no device ran; absent elsewhere.
+    /// `true` if the answer was kept from an earlier query with the same inputs and no device ran; otherwise absent.
     pub cached: Option<bool>,
-    /// With which feedback on this answer comes back, where the application takes some: `POST /v1/feedback`.
+    /// Token for feedback on this answer, if the application takes feedback: `POST /v1/feedback`.
     pub feedback_token: Option<String>,
-    /// What was considered, when asked for.
+    /// The variants that were considered, if the request asks for them.
     pub explanation: Option<ExplanationBody>,
-    /// The most likely classes when asked for, best first: a list for each vector along the last axis of the output
-    /// that accuracy is measured on, so for each row.
+    /// The most likely classes, if the request asks for them, best first: a list for each vector along the
+    /// last axis of the scored output, so for each row.
     pub classification: Option<Vec<Vec<LikelyClassBody>>>,
 }
 
@@ -44,13 +44,14 @@ pub struct AnswerBody {
 pub struct LikelyClassBody {
     /// Its position, from 0.
     pub class: usize,
-    /// Its name, where the model's classes have names.
+    /// Its name, if the model's classes have names.
     pub name: Option<String>,
     /// What the model says of it.
     pub score: f64,
 }
 
-/// One output tensor. Of floats a missing value (NaN) is `null`, and infinities are `"Infinity"` and `"-Infinity"`.
+/// One output tensor. Among floats, a missing value (NaN) is `null`, and infinities are `"Infinity"` and
+/// `"-Infinity"`.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Output)]
 pub struct OutputBody {
@@ -78,7 +79,7 @@ pub struct TimingsBody {
     pub batch_rows: u32,
 }
 
-/// What the selection looked at and why it chose.
+/// The variants that the selection considered, and the reason for its choice.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Explanation)]
 pub struct ExplanationBody {
@@ -88,23 +89,23 @@ pub struct ExplanationBody {
     pub considered: usize,
     /// The best of them, best first.
     pub candidates: Vec<CandidateBody>,
-    /// What became of each step, in the order in which they ended; absent unless a pipeline answered.
+    /// The result of each step, in the order in which they ended; absent unless a pipeline answered.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<StepBody>,
 }
 
-/// What became of one step of a pipeline in one query.
+/// The result of one step of a pipeline in one query.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = StepTaken)]
 pub struct StepBody {
     /// Its name.
     pub name: String,
-    /// `answered`, `skipped`, or `default`: it failed and gave what the definition says.
+    /// `answered`, `skipped`, or `default`: it failed and gave the outputs that the definition says.
     pub outcome: String,
     /// Why it was skipped or failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
-    /// The variant that answered; the last one where rows were asked one by one.
+    /// The variant that answered; the last one if the rows were asked one by one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub variant: Option<String>,
     /// Rows that a model was asked for.
@@ -113,7 +114,7 @@ pub struct StepBody {
     pub queue_us: f64,
     /// Running, microseconds: the longest of its rows.
     pub compute_us: f64,
-    /// From its begin to its end, further tries included, microseconds.
+    /// From its begin to its end, including further attempts, microseconds.
     pub total_us: f64,
     /// Its share of the price of devices' time, US dollars.
     pub cost_usd: f64,

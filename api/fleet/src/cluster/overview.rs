@@ -18,10 +18,10 @@ const PATIENCE: Duration = Duration::from_secs(2);
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Cluster)]
 pub struct ClusterBody {
-    /// Who plays the roles that only one may play, sorted by role; none where one process plays
-    /// them all over stores of its own.
+    /// The processes that have the roles which only one process may have, sorted by role; empty if one
+    /// process has all roles and its own stores.
     leaders: Vec<LeaderBody>,
-    /// Changes when the metadata store has lost its content; absent while it is away.
+    /// This id changes when the metadata store has lost its content; absent while the store cannot be reached.
     #[serde(skip_serializing_if = "Option::is_none")]
     life: Option<u64>,
     /// Workers that hold a lease, and those of them that leave.
@@ -30,21 +30,21 @@ pub struct ClusterBody {
     stores: Vec<StoreBody>,
 }
 
-/// Who plays a role that only one may play.
+/// The process that has a role which only one process may have.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Leader)]
 pub struct LeaderBody {
     /// `dispatcher` or `autoscaler`.
     role: String,
-    /// Unique to this life of its process.
+    /// An id that is unique to this run of its process.
     holder: String,
-    /// Where others reach it.
+    /// Address at which others reach it.
     endpoint: String,
     /// Grows with each change of the holder.
     token: u64,
     /// When another may take over, milliseconds since the Unix epoch.
     lease_until_ms: u64,
-    /// Whether its lease has lapsed without anyone having taken over.
+    /// Whether its lease has lapsed and nobody has taken over.
     lapsed: bool,
 }
 
@@ -54,7 +54,7 @@ pub struct LeaderBody {
 pub struct CountBody {
     /// All of them.
     total: usize,
-    /// Those that were taken out and still serve.
+    /// Those that are being taken out and still serve.
     leaving: usize,
     /// Those that finish what they have accepted and leave.
     draining: usize,

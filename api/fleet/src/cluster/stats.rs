@@ -16,7 +16,7 @@ pub struct StatsBody {
     device: String,
     /// Engines whose variants it runs.
     engines: Vec<String>,
-    /// Memory for what is loaded.
+    /// Memory for loaded variants.
     pages: PagesBody,
     /// Share of device time that was busy over the last second, 0 to 1.
     utilization: f64,
@@ -42,7 +42,7 @@ pub struct PagesBody {
 pub struct ActionBody {
     /// Actions that succeeded.
     succeeded: u64,
-    /// Actions that did not, by code: `too_late`, `not_loaded`, `no_memory`, ..
+    /// Actions that did not succeed, by code: `too_late`, `not_loaded`, `no_memory`, ..
     failed: BTreeMap<&'static str, u64>,
     /// By how much the last actions took longer than predicted.
     under_predicted: ErrorsBody,
@@ -56,7 +56,7 @@ pub struct ActionBody {
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = PredictionErrors)]
 pub struct ErrorsBody {
-    /// Actions that erred this way.
+    /// Actions whose prediction was wrong in this direction.
     count: u64,
     /// Median.
     p50_us: f64,

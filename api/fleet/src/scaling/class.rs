@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 
 use crate::ApiState;
 
-/// Queries with like targets. Those without a target lack the member.
+/// Queries with similar targets. The member of a target is absent if they have no such target.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = TargetClass)]
 pub struct ClassBody {

@@ -28,11 +28,11 @@ pub struct Filter {
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Decisions)]
 pub struct DecisionsBody {
-    /// Newest first; of all that were made, the last 64 are kept.
+    /// Decisions, newest first; the service keeps the last 64.
     pub decisions: Vec<DecisionBody>,
 }
 
-/// A change of what is desired, and why.
+/// A change of a desired count, and the reason.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Decision, example = example)]
 pub struct DecisionBody {
@@ -50,7 +50,7 @@ pub struct DecisionBody {
     to: u32,
     /// Why, in a sentence.
     reason: String,
-    /// What it rests on, the largest loads first; at most 8.
+    /// The demand on which the decision is based, the largest loads first; at most 8.
     inputs: Vec<InputBody>,
     /// What was not done, and why not; at most 8.
     alternatives: Vec<AlternativeBody>,
@@ -60,14 +60,13 @@ pub struct DecisionBody {
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = DecisionSubject)]
 pub struct SubjectBody {
-    /// `pool`: how many workers of a type there should be. `variant`: on how many workers it should be
-    /// loaded.
+    /// `pool`: the desired number of workers of a type. `variant`: the desired number of workers that have it loaded.
     kind: &'static str,
     /// The type of device that the pool has, or the variant.
     name: String,
 }
 
-/// Queries with like targets that a decision rests on.
+/// Queries with similar targets on which a decision is based.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = DecisionInput)]
 pub struct InputBody {
@@ -75,9 +74,9 @@ pub struct InputBody {
     application: String,
     #[serde(flatten)]
     class: ClassBody,
-    /// Rate of the last minute, refused ones included, queries a second.
+    /// Rate of the last minute, including refused queries, queries a second.
     offered_rps: f64,
-    /// Rate that was planned for, bursts and the forecast included, queries a second.
+    /// Rate for which the autoscaler planned, including bursts and the forecast, queries a second.
     planned_rps: f64,
 }
 
@@ -87,7 +86,7 @@ pub struct InputBody {
 pub struct AlternativeBody {
     /// What, in words.
     what: String,
-    /// What all workers would cost then, US dollars an hour; absent where it could not be done.
+    /// Cost of all workers after that, US dollars an hour; absent if it could not be done.
     #[serde(skip_serializing_if = "Option::is_none")]
     cost_per_hour_usd: Option<f64>,
     /// Why not.

@@ -16,12 +16,12 @@ use utoipa::ToSchema;
 use super::class::ClassBody;
 use crate::ApiState;
 
-/// How many workers and instances there should be, and how many there are.
+/// The desired and the actual number of workers and instances.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Scaling)]
 pub struct ScalingBody {
-    /// The fencing token of the autoscaler that has said what is desired, see `/v1/cluster`; null before
-    /// one has spoken. Everything that is desired is null then.
+    /// The fencing token of the autoscaler that set the desired counts, see `/v1/cluster`; null before an
+    /// autoscaler has set any. All desired counts are then null.
     #[schema(required)]
     desired_token: Option<u64>,
     /// Former name of `desired_token`, until the next release.
@@ -31,62 +31,62 @@ pub struct ScalingBody {
     pools: Vec<PoolBody>,
     /// Variants that are desired, loaded or failed, sorted by name.
     variants: Vec<VariantBody>,
-    /// What is asked for; null before a dispatcher has counted.
+    /// The demand; null before a dispatcher has counted it.
     #[schema(required)]
     demand: Option<DemandBody>,
     /// What all workers cost.
     cost_per_hour_usd: CostBody,
-    /// Applications of which less is planned for than is asked, sorted by name; empty where all is.
+    /// Applications for which the autoscaler plans less than they are asked, sorted by name; empty if there are none.
     held_back: Vec<HeldBackBody>,
 }
 
-/// An application of which less is planned for than is asked.
+/// An application for which the autoscaler plans less than it is asked.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = ScalingHeldBack)]
 pub struct HeldBackBody {
     /// Its name.
     application: String,
-    /// By what: `budget`, `most_workers`, or `others`, who go first or have their share where there is not
-    /// enough for all.
+    /// The cause: `budget`, `most_workers`, or `others`, which means that other applications go first or have
+    /// their share if devices cannot serve all queries.
     limit: &'static str,
     /// Why, in a sentence.
     reason: String,
 }
 
-/// Workers of one type. Those of an earlier version that do not tell their type are in no pool.
+/// Workers of one type. Workers of an earlier version that do not say their type are in no pool.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = ScalingPool)]
 pub struct PoolBody {
-    /// The type of their devices; names the pool.
+    /// The type of their devices, which is the name of the pool.
     device_type: String,
-    /// How many there should be; null where no autoscaler has said it.
+    /// The desired number of workers; null if no autoscaler has said it.
     #[schema(required)]
     desired: Option<u32>,
     /// Former name of `desired`, until the next release.
     #[schema(required, deprecated)]
     wanted: Option<u32>,
-    /// Fewest; null where no autoscaler has said it.
+    /// Fewest workers; null if no autoscaler has said it.
     #[schema(required)]
     least: Option<u32>,
-    /// Most; null where no autoscaler has said it.
+    /// Most workers; null if no autoscaler has said it.
     #[schema(required)]
     most: Option<u32>,
-    /// Workers that are there to stay.
+    /// Workers that are not leaving.
     up: u32,
-    /// Workers that were taken out and still serve, until what they have alone is loaded elsewhere.
+    /// Workers that are being taken out and still serve, until the variants that only they have are loaded elsewhere.
     leaving: u32,
-    /// Workers that finish what they have accepted and leave.
+    /// Workers that finish what they have accepted and then leave.
     draining: u32,
-    /// Who starts and ends them; absent where nobody does.
+    /// What starts and ends them; absent if nothing does.
     #[serde(skip_serializing_if = "Option::is_none")]
     provider: Option<String>,
-    /// Price of one, US dollars an hour; absent before one was seen.
+    /// Price of one worker, US dollars an hour; absent before one was seen.
     #[serde(skip_serializing_if = "Option::is_none")]
     price_per_hour_usd: Option<f64>,
-    /// Time until a new one is up, seconds; absent before one was seen.
+    /// Time that a new worker takes to start, seconds; absent before one was seen.
     #[serde(skip_serializing_if = "Option::is_none")]
     start_s: Option<f64>,
-    /// What went wrong when the provider was last asked, and what to do; absent where nothing did.
+    /// The error of the last call to the provider, and what to do; absent if there was none.
     #[serde(skip_serializing_if = "Option::is_none")]
     trouble: Option<String>,
 }
@@ -97,14 +97,13 @@ pub struct PoolBody {
 pub struct VariantBody {
     /// Its name.
     variant: String,
-    /// The application that it answers for; absent where it is no longer published and loaded nowhere.
+    /// The application to which it belongs; absent if the variant is no longer published and is loaded nowhere.
     #[serde(skip_serializing_if = "Option::is_none")]
     application: Option<String>,
-    /// Workers that what is asked for needs of it, 0 where it is kept warm before anyone asks; null where
-    /// it is not desired.
+    /// Workers that the demand needs with it, 0 if it is kept warm before anyone asks; null if it is not desired.
     #[schema(required)]
     needed: Option<u32>,
-    /// On how many workers it should be loaded; null where it is not desired.
+    /// The desired number of workers that have it loaded; null if it is not desired.
     #[schema(required)]
     desired: Option<WorkersBody>,
     /// Former name of `desired`, until the next release.
@@ -114,14 +113,14 @@ pub struct VariantBody {
     ready: u32,
     /// Workers that load it.
     loading: u32,
-    /// Workers on which it could not be loaded, or broke.
+    /// Workers on which it could not be loaded, or failed.
     failed: u32,
-    /// It is not unloaded in favour of another; null where it is not desired.
+    /// Whether it is never unloaded in favour of another variant; null if it is not desired.
     #[schema(required)]
     pinned: Option<bool>,
 }
 
-/// `everywhere`: every worker that can run it. A number: so many of these, or all where there are fewer.
+/// `everywhere`: every worker that can run it. A number: so many of these workers, or all if there are fewer.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(untagged)]
 #[schema(as = DesiredWorkers)]
@@ -142,7 +141,7 @@ pub struct DemandBody {
     classes: Vec<ClassDemandBody>,
 }
 
-/// Queries of an application with like targets.
+/// Queries of an application with similar targets.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = ScalingClass)]
 pub struct ClassDemandBody {
@@ -150,11 +149,11 @@ pub struct ClassDemandBody {
     application: String,
     #[serde(flatten)]
     class: ClassBody,
-    /// All of them, refused ones included, queries a second.
+    /// Rate of all queries, including refused ones, queries a second.
     offered_rps: f64,
     /// Queries that were answered in time.
     answered: u64,
-    /// Of these, those that needed no device: the answer had been kept.
+    /// Of these, those that needed no device, because the answer had been kept.
     kept: u64,
     /// Queries that were answered too late.
     late: u64,
@@ -166,14 +165,14 @@ pub struct ClassDemandBody {
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = ScalingCost)]
 pub struct CostBody {
-    /// As many as are desired; null where no autoscaler has said how many, or a pool's price is not known
-    /// yet.
+    /// Cost of the desired workers; null if no autoscaler has said how many are desired, or if a pool's price
+    /// is not known yet.
     #[schema(required)]
     desired: Option<f64>,
     /// Former name of `desired`, until the next release.
     #[schema(required, deprecated)]
     wanted: Option<f64>,
-    /// Those that are there, leaving and draining ones included.
+    /// Workers that exist, including leaving and draining ones.
     actual: f64,
 }
 

@@ -8,8 +8,9 @@ use utoipa::ToSchema;
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Accuracy)]
 pub struct AccuracyBody {
-    /// `accuracy`, measured against labels; `agreement` with the uploaded file, which is no accuracy and meets no
-    /// `min_accuracy`; `unknown` where an earlier version registered the model and nothing tells which.
+    /// `accuracy`, measured against labels; `agreement` with the uploaded file, which is no accuracy and does
+    /// not count for `min_accuracy`; `unknown` if an earlier version of Sextant registered the model and
+    /// nothing says which it is.
     kind: &'static str,
     /// `top1`, `top5`, `exact`, `mae`, ..
     metric: String,

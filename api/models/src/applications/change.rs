@@ -14,7 +14,7 @@ use crate::{
     targets::{PreferBody, TargetsBody},
 };
 
-/// What is to change of an application. A member that is left out stays as it is.
+/// The changes to an application. A member that is left out stays as it is.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = ApplicationChange, example = json!({
@@ -22,34 +22,35 @@ use crate::{
     "presets": {"fast": {"latency_ms": 5.0}, "old": null}
 }))]
 pub struct ApplicationChangeBody {
-    /// How accuracy is measured, for as long as no model is registered or being registered.
+    /// How accuracy is measured. It can change only while no model is registered or being registered.
     #[serde(default, deserialize_with = "given")]
     #[schema(value_type = Option<String>)]
     metric: Option<Option<String>>,
-    /// For people; `null` takes it back.
+    /// A description, for people; `null` removes it.
     #[serde(default, deserialize_with = "given")]
     #[schema(value_type = Option<String>)]
     description: Option<Option<String>>,
-    /// Targets of queries that state none: members that are left out stay, `null` takes one back, or all of them.
+    /// Targets of queries that state none: members that are left out stay as they are; `null` removes one, or
+    /// all of them.
     #[serde(default, deserialize_with = "given")]
     #[schema(value_type = Option<TargetsChangeBody>)]
     default_targets: Option<Option<TargetsChangeBody>>,
-    /// Targets by name: each that is named is replaced as a whole, `null` takes it back, or all of them.
+    /// Targets by name: each preset that is named is replaced as a whole; `null` removes it, or all of them.
     #[serde(default, deserialize_with = "given")]
     #[schema(value_type = Option<BTreeMap<String, TargetsBody>>)]
     presets: Option<Option<BTreeMap<String, Option<TargetsBody>>>>,
-    /// What it may use of the fleet; to change it takes the scope `admin`. Members that are left out stay, `null`
-    /// takes one back, or all of them.
+    /// What it may use of the fleet; changing it needs the scope `admin`. Members that are left out stay as
+    /// they are; `null` removes one, or all of them.
     #[serde(default, deserialize_with = "given")]
     #[schema(value_type = Option<ResourcesChangeBody>)]
     resources: Option<Option<ResourcesChangeBody>>,
-    /// What it takes of feedback, as a whole; `null` takes none from now on.
+    /// Its settings of feedback, as a whole; with `null` it takes no feedback from now on.
     #[serde(default, deserialize_with = "given")]
     #[schema(value_type = Option<SettingsBody>)]
     feedback: Option<Option<SettingsBody>>,
 }
 
-/// Default targets to change: members that are left out stay, `null` takes back what was set.
+/// Default targets to change: members that are left out stay as they are, `null` removes a target.
 #[derive(Debug, Clone, Copy, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = TargetsChange)]
@@ -58,7 +59,7 @@ pub struct TargetsChangeBody {
     #[serde(default, deserialize_with = "given")]
     #[schema(value_type = Option<f64>, minimum = 0, example = 20.0)]
     latency_ms: Option<Option<f64>>,
-    /// Least accuracy, 0 to 1.
+    /// Lowest accuracy, 0 to 1.
     #[serde(default, deserialize_with = "given")]
     #[schema(value_type = Option<f64>, minimum = 0, maximum = 1, example = 0.95)]
     min_accuracy: Option<Option<f64>>,
@@ -70,11 +71,11 @@ pub struct TargetsChangeBody {
     #[serde(default, deserialize_with = "given")]
     #[schema(value_type = Option<f64>, minimum = 0, maximum = 1)]
     min_relative_accuracy: Option<Option<f64>>,
-    /// Most to be paid for a thousand queries, US dollars.
+    /// Greatest cost of a thousand queries, US dollars.
     #[serde(default, deserialize_with = "given")]
     #[schema(value_type = Option<f64>, minimum = 0)]
     max_cost_per_1k_usd: Option<Option<f64>>,
-    /// Which of the variants that meet all of that answers.
+    /// Which of the variants that meet all targets answers.
     #[serde(default, deserialize_with = "given")]
     #[schema(value_type = Option<PreferBody>)]
     prefer: Option<Option<PreferBody>>,

@@ -29,14 +29,14 @@ pub struct ErasedBody {
     erased: u64,
 }
 
-/// Erases the feedback of one query, or that about one subject. What it counted for in sums stays counted: these name
-/// nobody.
+/// Erases the feedback of one query, or that about one subject. The sums still include it, because they
+/// name nobody.
 #[utoipa::path(delete, operation_id = "feedback_erase", path = "/v1/applications/{application}/feedback",
     tag = "feedback",
     params(
         ("application" = String, Path, description = "its name"),
         ("query" = Option<String>, Query, description = "the query: its token, or its name in an export"),
-        ("subject" = Option<String>, Query, description = "whom it is about, as the items said"),
+        ("subject" = Option<String>, Query, description = "the person whom the feedback is about, as in the items"),
     ),
     responses(
         (status = 200, description = "How much was erased", body = ErasedBody),

@@ -46,7 +46,7 @@ pub struct ExportParams {
     format: Format,
 }
 
-/// A line of an export: what was given for one row of one answer.
+/// A line of an export: the feedback on one row of one answer.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = FeedbackRow)]
 pub struct RowBody<'a> {
@@ -56,25 +56,25 @@ pub struct RowBody<'a> {
     row: u32,
     /// `label`, `reward` or `preference`.
     kind: &'static str,
-    /// What was given. A class is its number; of a preference it is the other query.
+    /// The value of the feedback. A class is given by its number, and a preference by the other query.
     #[schema(value_type = Object)]
     value: serde_json::Value,
-    /// 1 or 0 for right or wrong, the error of the row, or the reward; `null` where it could not be scored.
+    /// 1 or 0 for right or wrong, the error of the row, or the reward; `null` if the row could not be scored.
     score: Option<f64>,
     /// The model that answered.
     model: &'a str,
-    /// Its version; absent where models have none.
+    /// Its version; absent if models have none.
     #[serde(skip_serializing_if = "Option::is_none")]
     version: Option<u32>,
     /// The variant that answered.
     variant: &'a str,
-    /// With which probability it was chosen.
+    /// The probability with which it was chosen.
     propensity: f64,
     /// When it answered, milliseconds since the Unix epoch.
     answered_ms: u64,
     /// When the feedback was given, milliseconds since the Unix epoch.
     given_ms: u64,
-    /// Whom it is about, as the client calls them.
+    /// The person whom the feedback is about, by the client's name for them.
     #[serde(skip_serializing_if = "Option::is_none")]
     subject: Option<&'a str>,
     /// Who gave it: the id of a key, or a name of the service's own.

@@ -23,14 +23,14 @@ const MOST_SUBJECT_BYTES: usize = 256;
 /// Most tokens of a body that are remembered: the rows of one answer have the same token.
 const MOST_REMEMBERED: usize = 4096;
 
-/// What is said of one row of one answer: exactly one of `label`, `reward` and `preferred_to`.
+/// Feedback on one row of one answer: exactly one of `label`, `reward` and `preferred_to`.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = FeedbackItem, example = json!({"token": "AQEAAAB..", "label": 7}))]
 pub struct ItemBody {
-    /// The `feedback_token` of the answer, as it came.
+    /// The `feedback_token` exactly as it is in the answer.
     token: String,
-    /// The row of the answer, from 0; it may be left out where there is only one.
+    /// The row of the answer, from 0; it may be left out if there is only one.
     #[serde(default)]
     row: Option<u32>,
     /// What would have been right: the number of a class or its name, a number, or what the whole row should have been.
@@ -41,10 +41,11 @@ pub struct ItemBody {
     #[serde(default)]
     #[schema(value_type = Option<Object>)]
     reward: Option<Value>,
-    /// The token of another answer of the same application, than which this one was better.
+    /// The token of another answer of the same application that was worse than this one.
     #[serde(default)]
     preferred_to: Option<String>,
-    /// Whom it is about, as you call them: `DELETE /v1/applications/{application}/feedback?subject=` erases by it.
+    /// The person whom the feedback is about, by your own name for them:
+    /// `DELETE /v1/applications/{application}/feedback?subject=` erases by it.
     #[serde(default)]
     subject: Option<String>,
 }

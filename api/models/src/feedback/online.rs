@@ -24,7 +24,7 @@ use crate::{
 pub struct FigureBody {
     /// The figure.
     value: f64,
-    /// Lower end of its 95 % interval; `null` where one row says nothing of how much rows differ.
+    /// Lower end of its 95 % interval; `null` if there is only one row, from which no spread can be computed.
     #[schema(required)]
     lower: Option<f64>,
     /// Upper end.
@@ -38,17 +38,17 @@ pub struct FigureBody {
 #[derive(Debug, Clone, Copy, Default, Serialize, ToSchema)]
 #[schema(as = OnlineFigures)]
 pub struct FiguresBody {
-    /// The metric's value by labels; absent where none was scored.
+    /// The metric's value by labels; absent if none was scored.
     #[serde(skip_serializing_if = "Option::is_none")]
     online: Option<FigureBody>,
-    /// The metric's value on the validation set; absent where the variant is not there any more. Of a model it is that of
-    /// the variant with the most rows.
+    /// The metric's value on the validation set; absent if the variant no longer exists. For a model it is
+    /// the value of the variant with the most rows.
     #[serde(skip_serializing_if = "Option::is_none")]
     registered: Option<FigureBody>,
-    /// The mean reward; absent where there was none.
+    /// The mean reward; absent if there was none.
     #[serde(skip_serializing_if = "Option::is_none")]
     reward: Option<FigureBody>,
-    /// How often it was preferred, of the times that it was compared; absent where it never was.
+    /// The share of its comparisons in which it was preferred; absent if it was never compared.
     #[serde(skip_serializing_if = "Option::is_none")]
     preferred: Option<FigureBody>,
 }
@@ -59,7 +59,7 @@ pub struct FiguresBody {
 pub struct ModelBody {
     /// Its name.
     model: String,
-    /// Its version; absent where models have none.
+    /// Its version; absent if models have none.
     #[serde(skip_serializing_if = "Option::is_none")]
     version: Option<u32>,
     /// Of all its variants.
@@ -68,7 +68,7 @@ pub struct ModelBody {
     /// What is wrong with it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     alarms: Vec<AlarmBody>,
-    /// Each of its variants that feedback was given for, by name.
+    /// Each of its variants that has feedback, by name.
     variants: Vec<VariantBody>,
 }
 
@@ -89,15 +89,16 @@ pub struct VariantBody {
 pub struct AlarmBody {
     /// `level`: it is worse than it was measured; `slope`: it becomes worse.
     kind: &'static str,
-    /// What was seen over the last day: of `level` the better end of the online interval, of `slope` the change in a day.
+    /// What was seen over the last day: for `level`, the better end of the online interval; for `slope`, the
+    /// change in a day.
     seen: f64,
-    /// What it was compared with: of `level` the worse end of the registered interval.
+    /// What it was compared with; for `level`, the worse end of the registered interval.
     limit: f64,
     /// Rows that it was seen in.
     rows: u64,
     /// Since when, milliseconds since the Unix epoch.
     since_ms: u64,
-    /// When the application's webhook was told, milliseconds since the Unix epoch.
+    /// When the message was sent to the application's webhook, milliseconds since the Unix epoch.
     #[serde(skip_serializing_if = "Option::is_none")]
     told_ms: Option<u64>,
 }
@@ -110,15 +111,15 @@ pub struct OnlineBody {
     application: String,
     /// How labels are scored.
     metric: String,
-    /// Which rewards are better: `higher` or `lower`; absent where the application takes no feedback.
+    /// Which rewards are better: `higher` or `lower`; absent if the application takes no feedback.
     #[serde(skip_serializing_if = "Option::is_none")]
     reward: Option<&'static str>,
-    /// By model and version, those that feedback was given for.
+    /// By model and version, those that have feedback.
     models: Vec<ModelBody>,
 }
 
-/// The accuracy that feedback tells of, by model and variant, beside the one that was measured at registration, and what
-/// is wrong.
+/// Shows the accuracy that results from feedback, by model and variant, beside the one measured at
+/// registration, and the problems that were found.
 #[utoipa::path(get, operation_id = "applications_accuracy", path = "/v1/applications/{application}/accuracy",
     tag = "feedback",
     params(("application" = String, Path, description = "its name")),

@@ -9,16 +9,17 @@ use utoipa::ToSchema;
 
 use crate::problem::Problem;
 
-/// That an application takes feedback, and for how long it keeps it. Members that are left out have their defaults.
+/// The feedback that an application takes, and for how long it keeps it. Members that are left out have
+/// their defaults.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = FeedbackSettings)]
 pub struct SettingsBody {
-    /// Most bytes that are kept, 268435456 by default; the oldest go first.
+    /// Most bytes that are kept, 268435456 by default; the oldest feedback is removed first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 65536, maximum = 4294967296_u64, example = 268435456)]
     max_bytes: Option<u64>,
-    /// Days for which it is kept, 30 by default.
+    /// Days for which feedback is kept, 30 by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 366, example = 30)]
     keep_days: Option<u32>,
@@ -26,7 +27,7 @@ pub struct SettingsBody {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "higher")]
     reward: Option<String>,
-    /// Where a message goes when a model has become worse and should be trained again.
+    /// Address to which the service sends a message when a model has become worse and should be trained again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "https://hooks.example/retrain")]
     webhook: Option<String>,

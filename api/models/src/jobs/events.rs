@@ -41,12 +41,13 @@ struct Follower {
     _place: OwnedSemaphorePermit,
 }
 
-/// A job, a registration too, as it goes on: server-sent events.
+/// Streams the state of a job, which may be a registration, as server-sent events.
 ///
-/// Each is an event `job` whose data is the job: the first as it is now, the next ones when something has changed,
-/// the last one when it has come to its end, which ends the stream. `Last-Event-ID` leaves out what the client knows;
-/// where that is the job's end already, the answer is 204, which tells browsers not to ask again. A comment comes
-/// every 15 s. The stream ends when the service stops, and before the next event when the key is no longer valid.
+/// Each event `job` has the job as its data. The first event has the present state, the next ones follow
+/// when something has changed, and the last one comes when the job has ended, which ends the stream. With
+/// `Last-Event-ID` the stream leaves out what the client knows. If the client knows the end of the job
+/// already, the status is 204, which tells browsers not to ask again. The stream sends a comment every 15
+/// s. It ends when the service stops, and before the next event if the key is no longer valid.
 #[utoipa::path(get, operation_id = "jobs_events", path = "/v1/jobs/{job}/events", tag = "jobs",
     params(
         ("job" = String, Path, description = "its name"),
@@ -59,10 +60,10 @@ struct Follower {
                 \"application\":\"digits\",\"state\":\"succeeded\",\"step\":\"\",\"progress\":{\"done\":40,\
                 \"total\":40},\"attempts\":1,\"spec\":{},\"created_ms\":1764000000000,\
                 \"updated_ms\":1764000000000}\n\n"),
-        (status = 204, description = "The job has ended, and the client knows"),
+        (status = 204, description = "The job has ended, and the client knows it"),
         (status = 404, description = "There is none", body = ProblemBody,
             content_type = "application/problem+json"),
-        (status = 429, description = "There are as many streams as there may be", body = ProblemBody,
+        (status = 429, description = "There are as many streams as the limit allows", body = ProblemBody,
             content_type = "application/problem+json"),
     ))]
 pub async fn stream(

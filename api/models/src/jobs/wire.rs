@@ -8,12 +8,13 @@ use utoipa::ToSchema;
 
 use crate::{codec::Text, json, models::FailureBody, targets::TargetsBody};
 
-/// An offline job. Exactly one of `application`, `model` and `variant` says who answers.
+/// An offline job. Exactly one of `application`, `model` and `variant` says what it asks.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = NewJob)]
 pub struct NewJobBody<'a> {
-    /// Name of the job; the same name and content twice is one job. A new name when left out.
+    /// Name of the job; sending the same name and content twice makes one job. If it is left out, the service
+    /// chooses a new name.
     #[serde(default)]
     pub id: Option<String>,
     /// Any variant of any model of this application.
@@ -40,17 +41,18 @@ pub struct NewJobBody<'a> {
     /// or Parquet. A path that ends in `/` means all files below it, in the order of
     /// their names.
     pub input: String,
-    /// Path in the artefact store for the answers, in the order of the records. One that ends in
-    /// `/` gets a file for each file of the input.
+    /// Path in the artefact store for the answers, in the order of the records. If the path ends in `/`, the
+    /// job writes a file for each file of the input.
     pub output: String,
-    /// How the input is written: `jsonl`, `npy`, `npz`, `csv` or `parquet`, or `file` where each file is one record. By its
-    /// suffix when left out.
+    /// The format of the input: `jsonl`, `npy`, `npz`, `csv` or `parquet`, or `file` if each file is one
+    /// record. If it is left out, the suffix of the path says it.
     #[serde(default)]
     pub format: Option<String>,
-    /// How the output is written: `jsonl`, `npy`, `npz`, `csv` or `parquet`. By its suffix when left out.
+    /// The format of the output: `jsonl`, `npy`, `npz`, `csv` or `parquet`. If it is left out, the suffix of
+    /// the path says it.
     #[serde(default)]
     pub output_format: Option<String>,
-    /// An `http` or `https` address that is told when the job has come to its end.
+    /// An `http` or `https` address to which the service sends a message when the job has ended.
     #[serde(default)]
     pub webhook: Option<String>,
     /// Records that are committed together, 1 to 65536.
@@ -69,19 +71,19 @@ pub struct JobBody {
     pub kind: &'static str,
     /// For which application.
     pub application: String,
-    /// For which model, if for one.
+    /// The model, if it is for one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
     /// `queued`, `running`, `paused`, `succeeded`, `failed` or `cancelled`.
     pub state: &'static str,
     /// What is being done.
     pub step: String,
-    /// How far it has come.
+    /// Its progress.
     pub progress: ProgressBody,
     /// Why it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<FailureBody>,
-    /// How often a runner took it up.
+    /// How often a process has started it.
     pub attempts: u32,
     /// What was asked for.
     #[schema(value_type = Object)]
@@ -96,7 +98,7 @@ pub struct JobBody {
     pub updated_ms: u64,
 }
 
-/// How far a job has come.
+/// Progress of a job.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Progress)]
 pub struct ProgressBody {

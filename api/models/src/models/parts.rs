@@ -6,7 +6,7 @@ use serde::Serialize;
 use sextant_registry::{DataFile, Failure, Registrant};
 use utoipa::ToSchema;
 
-/// A file beside an ONNX file, in which tensors keep their data.
+/// A file beside an ONNX file that has the data of tensors.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = DataFile)]
 pub struct DataFileBody {
@@ -32,9 +32,9 @@ impl From<DataFile> for DataFileBody {
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Padding)]
 pub struct PaddingBody {
-    /// The input that tells given elements (1) from padding (0).
+    /// The input that is 1 for given elements and 0 for padding.
     pub(super) mask: String,
-    /// By input: the value of padding; 0 where an input is not named.
+    /// By input: the value with which it is padded; 0 for inputs that are not named.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) pad: BTreeMap<String, f64>,
 }
@@ -62,10 +62,10 @@ impl From<Failure> for FailureBody {
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Registrant)]
 pub struct RegistrantBody {
-    /// The id of a key, `administrator`, or `anonymous` where keys are not asked for, as in the audit record.
+    /// The id of a key, `administrator`, or `anonymous` if the service needs no keys, as in the audit record.
     name: String,
-    /// Whether they may do everything. Models of others run in processes of their own where workers, or the application,
-    /// say so.
+    /// Whether the key allows everything. Models of other keys run in separate processes if the workers or
+    /// the application say so.
     administrator: bool,
 }
 

@@ -47,7 +47,7 @@ pub struct VersionsBody {
 pub struct VersionBody {
     /// Its number, from 1.
     version: u32,
-    /// What the model is called by whatever names one version: variants, jobs, metrics.
+    /// The name by which variants, jobs and metrics call this version of the model.
     model: String,
     /// `registering`, `ready` or `failed`.
     status: &'static str,
@@ -60,13 +60,13 @@ pub struct VersionBody {
     /// The share of queries that a shadow or a canary gets, percent.
     #[serde(skip_serializing_if = "Option::is_none")]
     percent: Option<f64>,
-    /// When it came to its stage, milliseconds since the Unix epoch; absent where it always had it.
+    /// When it entered its stage, milliseconds since the Unix epoch; absent if it always had it.
     #[serde(skip_serializing_if = "Option::is_none")]
     since_ms: Option<u64>,
-    /// The number of the version in whose place it became current: what a rollback goes back to.
+    /// The number of the previous current version, to which a rollback goes back.
     #[serde(skip_serializing_if = "Option::is_none")]
     replaced: Option<u32>,
-    /// By what it is promoted or rolled back by itself, where that was asked for.
+    /// The limits by which it is promoted or rolled back automatically, if the request set them.
     #[serde(skip_serializing_if = "Option::is_none")]
     rules: Option<serde_json::Value>,
     /// SHA-256 of its file.
@@ -79,7 +79,7 @@ pub struct VersionBody {
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = VersionTrials)]
 pub struct TrialsBody {
-    /// Of the versions that have done something, by number.
+    /// Results of the versions that have done something, by number.
     trials: Vec<TrialBody>,
 }
 
@@ -89,17 +89,17 @@ pub struct TrialsBody {
 pub struct TrialBody {
     /// Its number.
     version: u32,
-    /// Queries that it was to answer, or to run once more.
+    /// Queries that it was asked to answer or to repeat.
     queries: u64,
     /// Of these, those that it failed.
     errors: u64,
-    /// Of these, those that it answered too late, or that were refused because there was no time for them.
+    /// Of these, those that it answered too late, or that were refused because it had no time for them.
     late: u64,
     /// Rows of a shadow that were compared with the current version's.
     rows: u64,
     /// Of these, those that agree.
     agreeing: u64,
-    /// Queries that no worker had time for to run once more.
+    /// Queries that no worker had time to repeat.
     passed_over: u64,
     /// What an answer took to compute, milliseconds, the mean of all.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -114,56 +114,60 @@ pub struct VersionChangeBody {
     /// `candidate`, `shadow`, `canary` or `retired`.
     #[schema(example = "canary")]
     stage: String,
-    /// The share of queries that a shadow or a canary gets, percent; 100 for a shadow where it is left out.
+    /// The share of queries that a shadow or a canary gets, percent; if it is left out, 100 for a shadow.
     #[serde(default)]
     #[schema(minimum = 0, maximum = 100, example = 5.0)]
     percent: Option<f64>,
-    /// By what a shadow or a canary is rolled back, and promoted, by itself; left out: by nothing.
+    /// The limits by which a shadow or a canary is rolled back or promoted automatically; if they are left
+    /// out, neither happens.
     #[serde(default)]
     rules: Option<RulesBody>,
 }
 
-/// By what a version that is tried is rolled back, and promoted, by itself. Evidence is looked at once a second, and is such that
-/// it may be.
+/// The limits by which a version that is tried is rolled back or promoted automatically. The service
+/// checks the evidence once a second, with a test that stays valid however often it is checked.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = VersionRules)]
 pub struct RulesBody {
-    /// Share of its queries that it may fail; 0.01 where it is left out.
+    /// Largest share of its queries that may fail; 0.01 if it is left out.
     #[serde(default)]
     #[schema(minimum = 0, maximum = 1, example = 0.01)]
     max_error_share: Option<f64>,
-    /// Share of its queries that it may answer too late; 0.05 where it is left out.
+    /// Largest share of its queries that it may answer too late; 0.05 if it is left out.
     #[serde(default)]
     #[schema(minimum = 0, maximum = 1, example = 0.05)]
     max_late_share: Option<f64>,
-    /// Share of the rows in which a shadow must agree with the current version; left out: it need not.
+    /// Least share of the rows in which a shadow must agree with the current version; if it is left out,
+    /// there is no such limit.
     #[serde(default)]
     #[schema(minimum = 0, maximum = 1, example = 0.95)]
     min_agreement: Option<f64>,
-    /// By how much its outcomes may be worse on average, where they are known; 0 where it is left out: it must be better.
+    /// How much worse its outcomes may be on average, if they are known. With 0, the default, they must be better.
     #[serde(default)]
     #[schema(minimum = 0, maximum = 1, example = 0.01)]
     margin: Option<f64>,
-    /// Answers before it is promoted; 1000 where it is left out.
+    /// Least number of answers before it is promoted; 1000 if it is left out.
     #[serde(default)]
     #[schema(example = 1000)]
     minimum: Option<u64>,
-    /// Chance at most of a wrong promotion or a wrong rollback, however often is looked; 0.05 where it is left out.
+    /// Greatest probability of a wrong promotion or a wrong rollback, however often the evidence is checked;
+    /// 0.05 if it is left out.
     #[serde(default)]
     #[schema(minimum = 0, maximum = 1, example = 0.05)]
     alpha: Option<f64>,
-    /// Whether it becomes current by itself; otherwise it is rolled back alone.
+    /// Whether it becomes current automatically; if not, it can only be rolled back automatically.
     #[serde(default, deserialize_with = "json::or_default")]
     promote: bool,
 }
 
-/// What whoever promotes or rolls back has seen.
+/// What the client has seen before it promotes or rolls back.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = VersionSeen)]
 pub struct VersionSeenBody {
-    /// The number of the version that is taken for the current one; refused where another one is by now.
+    /// The number of the version that the client believes to be current; the request is refused if another
+    /// one is current by now.
     #[serde(default)]
     #[schema(example = 1)]
     current: Option<u32>,
@@ -188,8 +192,9 @@ pub async fn list(
     Ok(TaggedDocument::new(&VersionsBody::new(&line)).answer(&headers))
 }
 
-/// What the versions of a name have done while one of them is tried: a canary's answers beside the current version's, and
-/// how often a shadow's agree with them. Counted since a dispatcher began to lead.
+/// Shows the results of the versions of a name while one of them is tried: a canary's answers beside the
+/// current version's, and how often a shadow's answers agree with them. They are counted since a
+/// dispatcher began to lead.
 #[utoipa::path(get, operation_id = "versions_trials", path = "/v1/models/{model}/trials", tag = "models",
     params(("model" = String, Path, description = "`name` or `application:name`")),
     responses((status = 200, description = "What they have done", body = TrialsBody)))]
@@ -208,8 +213,9 @@ pub async fn trials(
     Ok(Json(TrialsBody { trials }))
 }
 
-/// Makes a version a candidate, a shadow or a canary, or retires it. A candidate answers whoever names it; a canary also
-/// answers a share of the queries; a shadow runs a share of them once more, where a worker has nothing else to do.
+/// Makes a version a candidate, a shadow or a canary, or retires it. A candidate answers queries that
+/// name it. A canary also answers a share of the other queries. A shadow repeats a share of them on
+/// workers that have nothing else to do.
 #[utoipa::path(patch, operation_id = "versions_change", path = "/v1/models/{model}/versions/{version}",
     tag = "models",
     params(
@@ -222,7 +228,8 @@ pub async fn trials(
         (status = 200, description = "The versions as they are now", body = VersionsBody),
         (status = 404, description = "There is none", body = ProblemBody,
             content_type = "application/problem+json"),
-        (status = 409, description = "It is current or not ready, or another one is tried", body = ProblemBody,
+        (status = 409, description = "The version is current or not ready, or another one is being \
+            tried", body = ProblemBody,
             content_type = "application/problem+json"),
         (status = 412, description = "They have changed since", body = ProblemBody,
             content_type = "application/problem+json"),
@@ -241,8 +248,8 @@ pub async fn change(
     make((&state, &actor), asked, act, &parts.headers).await
 }
 
-/// Makes a version current: from then on it answers, as soon as it is loaded; until then the version before it does. That
-/// one is kept to go back to.
+/// Makes a version current: it answers as soon as it is loaded, and until then the version before it
+/// does. The service keeps that version so that a rollback can go back to it.
 #[utoipa::path(post, operation_id = "versions_promote", path = "/v1/models/{model}/versions/{version}/promotion",
     tag = "models",
     params(
@@ -255,7 +262,7 @@ pub async fn change(
         (status = 200, description = "The versions as they are now", body = VersionsBody),
         (status = 404, description = "There is none", body = ProblemBody,
             content_type = "application/problem+json"),
-        (status = 409, description = "It is not ready, or another version is current than was seen",
+        (status = 409, description = "The version is not ready, or another version is current than the client has seen",
             body = ProblemBody, content_type = "application/problem+json"),
         (status = 412, description = "They have changed since", body = ProblemBody,
             content_type = "application/problem+json"),
@@ -270,7 +277,7 @@ pub async fn promote(
     switch((&state, &actor), of, Act::To(Stage::Current), request).await
 }
 
-/// Makes the version current again in whose place this one became current.
+/// Makes the previous current version current again.
 #[utoipa::path(post, operation_id = "versions_rollback", path = "/v1/models/{model}/versions/{version}/rollback",
     tag = "models",
     params(
@@ -283,7 +290,7 @@ pub async fn promote(
         (status = 200, description = "The versions as they are now", body = VersionsBody),
         (status = 404, description = "There is none", body = ProblemBody,
             content_type = "application/problem+json"),
-        (status = 409, description = "It is not current, or took the place of none that is there",
+        (status = 409, description = "The version is not current, or there is no version to go back to",
             body = ProblemBody, content_type = "application/problem+json"),
         (status = 412, description = "They have changed since", body = ProblemBody,
             content_type = "application/problem+json"),

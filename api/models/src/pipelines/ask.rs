@@ -33,15 +33,15 @@ pub struct AskParams {
     best_effort: bool,
 }
 
-/// Answers a query whose only input is the body, as it is: a picture, a sentence. For pipelines with one input of
-/// strings; `POST /v1/queries` asks the others.
+/// Answers a query whose only input is the body as it is: a picture or a sentence. This is for pipelines
+/// with one input of strings; use `POST /v1/queries` for others.
 #[utoipa::path(post, operation_id = "pipelines_ask", path = "/v1/pipelines/{pipeline}/queries", tag = "queries",
     params(
         ("pipeline" = String, Path, description = "its name"),
         ("latency_ms" = Option<f64>, Query, description = "the latency target, ms"),
         ("preset" = Option<String>, Query, description = "the name of one of the application's presets"),
-        ("explain" = Option<bool>, Query, description = "tell what became of each step"),
-        ("best_effort" = Option<bool>, Query, description = "answer although nothing meets the targets"),
+        ("explain" = Option<bool>, Query, description = "show the result of each step"),
+        ("best_effort" = Option<bool>, Query, description = "answer even if no variant meets the targets"),
     ),
     request_body(content = Vec<u8>, content_type = "application/octet-stream", description = "the element itself"),
     responses(

@@ -11,36 +11,35 @@ use utoipa::ToSchema;
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Candidate)]
 pub struct CandidateBody {
-    /// Which variant. It is a candidate on each kind of device that it can be had on.
+    /// The variant. It is a candidate on each type of device on which it can run.
     pub variant: String,
     /// The type of that device.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device_type: Option<String>,
-    /// Lower bound of its accuracy, for proportions.
+    /// Lower end of its accuracy's interval, for proportions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub accuracy_bound: Option<f64>,
-    /// Upper bound of its error, for errors.
+    /// Upper end of its error's interval, for errors.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error_bound: Option<f64>,
-    /// The same bound, in the metric's own unit, where it is of agreement with the uploaded file, or nothing tells of
-    /// what: it meets no least accuracy.
+    /// The same bound, in the metric's own unit, if it is of agreement with the uploaded file or of an
+    /// unknown kind. It does not count for `min_accuracy`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agreement_bound: Option<f64>,
     /// Expected latency for this query now, milliseconds.
     pub expected_ms: f64,
     /// US dollars for a thousand queries.
     pub cost_per_1k_usd: f64,
-    /// Whether time and cost are estimates: nothing was measured on this type of device, or at this
+    /// Whether time and cost are estimates, because nothing was measured on this type of device or at this
     /// size of the inputs.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub estimated: bool,
-    /// State of its best instance: `active`, `degraded` (overloaded or interfered), `loading`, `inactive`,
-    /// or `failed` where no worker can load it.
+    /// State of its best instance: `active`, `degraded` (overloaded or interfered), `loading`, `inactive`, or
+    /// `failed` if no worker can load it.
     pub state: Cow<'static, str>,
-    /// `selected`, or what spoke against it.
+    /// `selected`, or the reason why it was not.
     pub verdict: Cow<'static, str>,
-    /// Every target that it misses by the figures above: `accuracy`, `latency`, `cost`; only where a query was
-    /// refused.
+    /// Every target that it misses by the figures above: `accuracy`, `latency`, `cost`; only if the query was refused.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub misses: Vec<&'static str>,
 }

@@ -10,13 +10,13 @@ use crate::{Error, named, numbers, spec};
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NmsOptions {
-    /// Boxes of lower scores are left out.
+    /// Boxes with lower scores are left out.
     #[serde(default = "quarter")]
     pub min_score: f32,
-    /// A box is covered by a better one of its class where they share more of what either has: 0 to 1.
+    /// A box is dropped if a better box of its class overlaps it by more than this share of their union: 0 to 1.
     #[serde(default = "half")]
     pub iou: f32,
-    /// Most boxes, the best first.
+    /// Most boxes to keep, the best first.
     #[serde(default = "hundred")]
     pub most: usize,
     /// Whether a box is given by its centre, width and height instead of two corners.

@@ -16,7 +16,7 @@ pub struct TopKOptions {
     /// How many of each row, the likeliest first.
     #[serde(default = "one")]
     pub k: usize,
-    /// The names of the classes, in their order. Without names a class is called by its number.
+    /// The names of the classes, in their order. Without names, a class is identified by its number.
     #[serde(default)]
     pub labels: Vec<String>,
     /// The path of a file in the artefact store with a name on each line, instead of `labels`.

@@ -30,7 +30,7 @@ pub struct ImageOptions {
     /// 3 for red, green and blue, 1 for grey.
     #[serde(default = "three")]
     pub channels: u8,
-    /// What becomes of a picture of another shape.
+    /// What happens to a picture of another shape.
     #[serde(default)]
     pub fit: Fit,
     /// The filter between sizes.
@@ -42,24 +42,24 @@ pub struct ImageOptions {
     /// The value of the brightest pixel before `mean` and `std`.
     #[serde(default = "one")]
     pub scale: f32,
-    /// Is taken off: one number for each channel, or none.
+    /// Value subtracted: one number for each channel, or none.
     #[serde(default)]
     pub mean: Vec<f32>,
-    /// Divides: one number for each channel, or none.
+    /// Divisor of the values: one number for each channel, or none.
     #[serde(default)]
     pub std: Vec<f32>,
-    /// The brightness of what `contain` adds, 0 to 255.
+    /// The brightness of the pixels that `contain` adds, 0 to 255.
     #[serde(default)]
     pub fill: u8,
     /// Whether blue comes first.
     #[serde(default)]
     pub bgr: bool,
-    /// Whether dark becomes bright.
+    /// Whether brightness is inverted.
     #[serde(default)]
     pub invert: bool,
 }
 
-/// What becomes of a picture of another shape.
+/// What happens to a picture of another shape.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Fit {

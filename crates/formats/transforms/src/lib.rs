@@ -36,7 +36,8 @@ pub enum Options {
     Image(ImageOptions),
     /// Sentences into token ids: `text` -> `input_ids`, `attention_mask`, `token_type_ids`; with `overlap`, `text_index`.
     Tokenize(TokenizeOptions),
-    /// One vector of those of all tokens: `hidden`, `attention_mask` -> `embedding`; with `text_index`, of all rows of a text.
+    /// Makes one vector of the vectors of all tokens: `hidden`, `attention_mask` -> `embedding`; with
+    /// `text_index`, of all rows of a text.
     Pool(PoolOptions),
     /// Vectors of length one: `vectors` -> `vectors`.
     Normalize(NormalizeOptions),

@@ -16,9 +16,9 @@ use crate::{Error, bytes_of, check_size, classes, named, numbers, spec};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CtcOptions {
-    /// The path of a file in the artefact store with the text of a class on each line, that of the blank included.
+    /// The path of a file in the artefact store with the text of a class on each line, including that of the blank.
     pub labels_file: String,
-    /// The class that stands for nothing.
+    /// The number of the blank class.
     #[serde(default)]
     pub blank: usize,
 }

@@ -40,17 +40,18 @@ const SENTENCE_BYTES: u64 = 1024;
 pub struct TokenizeOptions {
     /// The path of the `tokenizer.json` in the artefact store.
     pub tokenizer: String,
-    /// Longer sentences are cut after so many tokens, special ones included. Left out: as the file says.
+    /// Longer sentences are cut after so many tokens, including special ones. If it is left out, the file
+    /// says the number.
     #[serde(default)]
     pub max_tokens: Option<usize>,
-    /// Longer sentences become several rows, each of which repeats so many tokens of the one before: none with 0, at most
-    /// half of what a row has room for. Left out: they are cut.
+    /// Longer sentences become several rows, each of which repeats so many tokens of the row before: none
+    /// with 0, at most half of the tokens that a row can have. If it is left out, longer sentences are cut.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overlap: Option<usize>,
     /// How long the rows become.
     #[serde(default)]
     pub pad_to: PadTo,
-    /// Whether the tokens that the model's form wants, such as `[CLS]`, are added.
+    /// Whether special tokens of the model, such as `[CLS]`, are added.
     #[serde(default = "yes")]
     pub special_tokens: bool,
 }

@@ -28,7 +28,7 @@ pub struct PoolOptions {
     /// Which.
     #[serde(default)]
     pub mode: Pooling,
-    /// Whether the vector is brought to the length one.
+    /// Whether the vector is scaled to length one.
     #[serde(default)]
     pub normalize: bool,
 }

@@ -14,25 +14,25 @@ const DIFFERENT: usize = 64;
 /// What is asked.
 #[derive(Debug, Args)]
 pub struct InputOptions {
-    /// Ask the records of a file, `.npz`, `.npy` or `.jsonl` as offline jobs read them, in place of random inputs.
+    /// Ask the records of a file instead of random inputs: `.npz`, `.npy` or `.jsonl`, as for offline jobs.
     #[arg(long, short, value_name = "FILE")]
     input: Option<PathBuf>,
     /// Rows of each query.
     #[arg(long, value_name = "COUNT", default_value_t = 1)]
     rows: usize,
-    /// Size of the dynamic dimensions of random inputs, that of rows apart.
+    /// Size of the dynamic dimensions of random inputs, except for the rows.
     #[arg(long, value_name = "SIZE", default_value_t = 1)]
     dynamic: usize,
     /// Shape of a random input, rows included: `ids=1,128`; once for each input.
     #[arg(long, value_name = "INPUT=SIZE,..", value_parser = shape)]
     shape: Vec<(String, Vec<usize>)>,
-    /// Among which the integers of random inputs are drawn, the last excluded.
+    /// Range from which the integers of random inputs are drawn, the last excluded.
     #[arg(long, value_name = "FROM..TO", default_value = "0..2", value_parser = range)]
     integers: Range<i64>,
-    /// Different queries that are sent in turns; fewer where they are large [default: 64].
+    /// Number of different queries that are sent by turns; fewer if they are large [default: 64].
     #[arg(long, value_name = "COUNT")]
     different: Option<usize>,
-    /// Send tensors, and have them answered, as bytes behind the JSON.
+    /// Send tensors, and receive them, as bytes after the JSON.
     #[arg(long)]
     pub binary: bool,
 }

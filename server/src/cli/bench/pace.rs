@@ -24,16 +24,16 @@ enum Distribution {
 /// When queries are sent.
 #[derive(Debug, Args)]
 pub struct PaceOptions {
-    /// Connections of a closed loop, of every application that states nothing else [default: 1].
+    /// Connections of a closed loop, for every application without an option of its own [default: 1].
     #[arg(long, short, value_name = "COUNT", conflicts_with_all = ["rate", "trace"])]
     concurrency: Option<usize>,
-    /// Queries a second of an open loop, of every application that states nothing else.
+    /// Queries a second of an open loop, for every application without an option of its own.
     #[arg(long, short, value_name = "PER-SECOND")]
     rate: Option<f64>,
-    /// How the queries of an open loop come.
+    /// How the queries of an open loop arrive.
     #[arg(long, value_name = "DISTRIBUTION", value_enum, default_value_t = Distribution::Poisson)]
     arrivals: Distribution,
-    /// Coefficient of variation of the gaps between gamma arrivals: 0 is constant, 1 is Poisson, more is bursts
+    /// Coefficient of variation of the gaps between gamma arrivals: 0 is constant, 1 is Poisson, more makes bursts
     /// [default: 2].
     #[arg(long, value_name = "CV")]
     cv: Option<f64>,

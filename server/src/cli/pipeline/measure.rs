@@ -41,7 +41,7 @@ const PASSING: [&str; 5] = [
     "deadline_exceeded",
 ];
 
-/// Measure how right a pipeline is as a whole: each record of a validation set is asked.
+/// Measure the accuracy of a pipeline as a whole: ask it each record of a validation set.
 #[derive(Debug, clap::Args)]
 pub struct Measure {
     /// Its name.
@@ -57,10 +57,10 @@ pub struct Tune {
     file: PathBuf,
     #[command(flatten)]
     by: MeasureOptions,
-    /// Least accuracy of the whole, by the lower end of its interval.
+    /// Lowest accuracy of the pipeline as a whole, by the lower end of its interval.
     #[arg(long)]
     min_accuracy: f64,
-    /// The thresholds that are tried.
+    /// The thresholds to try.
     #[arg(
         long,
         value_delimiter = ',',
@@ -79,7 +79,7 @@ struct MeasureOptions {
     /// The metric: `top1`, `exact`, `mae`, ..
     #[arg(long, default_value = "top1")]
     metric: String,
-    /// The output that is scored; left out, the one that the metric is meant for.
+    /// The output that is scored; if it is left out, the one that suits the metric.
     #[arg(long, value_name = "NAME")]
     output: Option<String>,
 }

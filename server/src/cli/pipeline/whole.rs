@@ -16,21 +16,23 @@ use crate::cli::{
 /// Of the whole.
 #[derive(Debug, clap::Args)]
 pub struct WholeOptions {
-    /// Measure how right it is as a whole on this validation set, NPZ, CSV or JSON lines with labels, whenever it or a
-    /// model that it follows changes. Queries may then ask for an accuracy.
+    /// Measure the accuracy of the pipeline as a whole on this validation set (NPZ, CSV or JSON lines, with labels)
+    /// whenever the pipeline or a model that it follows changes. Queries may then ask for an accuracy.
     #[arg(long, value_name = "FILE")]
     validation: Option<PathBuf>,
-    /// The metric: `top1`, `exact`, `mae`, .. Left out, that of the application of `--variant-of`, else `top1`.
+    /// The metric: `top1`, `exact`, `mae`, .. If it is left out, the metric of the application of `--variant-of`,
+    /// else `top1`.
     #[arg(long, requires = "validation")]
     metric: Option<String>,
-    /// The output that is scored; left out, the one that the metric is meant for.
+    /// The output that is scored; if it is left out, the one that suits the metric.
     #[arg(long, value_name = "NAME", requires = "validation")]
     scored: Option<String>,
-    /// Make it a variant of this application, which answers where it is measured to be the cheapest that meets a query's
-    /// targets. Without `--validation` it is measured on the set of the application's latest model.
+    /// Make the pipeline a variant of this application. It then answers the queries for which it is the cheapest
+    /// variant that meets their targets. Without `--validation` it is measured on the validation set of the
+    /// application's latest model.
     #[arg(long, value_name = "APPLICATION")]
     variant_of: Option<ApplicationId>,
-    /// Do not wait until it is measured.
+    /// Do not wait until the pipeline is measured.
     #[arg(long)]
     no_wait: bool,
 }

@@ -23,17 +23,17 @@ const DESCRIPTIONS: [&str; 2] = ["config.json", "preprocessor_config.json"];
 /// How a model of another library is converted.
 #[derive(Debug, Args)]
 pub struct Conversion {
-    /// The Python in which a model that is no ONNX file is converted. It has the library that wrote the model, and what writes
-    /// it as ONNX: skl2onnx or onnxmltools for a pickle of scikit-learn, LightGBM or XGBoost, onnxscript for a file of
-    /// PyTorch, optimum-onnx or transformers for a folder of Hugging Face, tf2onnx for Keras and TensorFlow. The service sees
-    /// ONNX alone.
+    /// The Python interpreter that converts a model that is not an ONNX file. It needs the library that wrote the
+    /// model, and the library that writes the model as ONNX: skl2onnx or onnxmltools for a pickle of scikit-learn,
+    /// LightGBM or XGBoost, onnxscript for a file of PyTorch, optimum-onnx or transformers for a folder of Hugging
+    /// Face, tf2onnx for Keras and TensorFlow. The service receives only the ONNX file.
     #[arg(long, value_name = "PROGRAM")]
     python: Option<PathBuf>,
-    /// The model comes from somebody whom you trust: loading a pickle, an exported program of PyTorch or a folder of Hugging
-    /// Face that has code of its own runs what it holds.
+    /// Confirm that you trust the source of the model: loading a pickle, an exported program of PyTorch or a folder
+    /// of Hugging Face that contains code runs the code in it.
     #[arg(long, requires = "python")]
     trust: bool,
-    /// Keep the ONNX file that comes of it under this name, too.
+    /// Also keep the converted ONNX file under this name.
     #[arg(long, value_name = "FILE", requires = "python")]
     keep_onnx: Option<PathBuf>,
 }

@@ -9,19 +9,20 @@ use sextant_types::{Renames, signature};
 /// What a user says of a model's inputs and outputs.
 #[derive(Debug, Args)]
 pub struct Declaration {
-    /// Serve only this output, and score it; as often as needed, then the first is scored [default: all of
-    /// them, scored on the one that the metric is meant for].
+    /// Serve only this output, and score it; may be repeated, then the first is scored [default: all outputs; the one
+    /// that suits the metric is scored].
     #[arg(long, value_name = "NAME")]
     output: Vec<String>,
-    /// The value of an input in every query, as a sample rate or a threshold: then neither queries nor the validation set
-    /// give it. Several numbers are its elements in row-major order, one fills it.
+    /// The value of an input in every query, such as a sample rate or a threshold. Queries and the validation set
+    /// then do not have this input. Several numbers are the elements of the input in row-major order; one number
+    /// fills it.
     #[arg(long, value_name = "INPUT=VALUE[,VALUE..]", value_parser = signature::constant)]
     constant: Vec<(String, Vec<f64>)>,
-    /// What an input is called here in place of its name in the file, as often as needed [default: an input whose name
-    /// the application does not have is taken for the only one left there of the same type and shape]
+    /// A new name for an input of the file; may be repeated [default: if the application has no input of that name,
+    /// the input is matched with the only remaining one of the same type and shape]
     #[arg(long, value_name = "OLD=NEW", value_parser = signature::rename)]
     input_name: Vec<(String, String)>,
-    /// The same of an output
+    /// A new name for an output, like `--input-name`
     #[arg(long, value_name = "OLD=NEW", value_parser = signature::rename)]
     output_name: Vec<(String, String)>,
 }

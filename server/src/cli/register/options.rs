@@ -10,13 +10,14 @@ use crate::cli::Error;
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Images of a folder")]
 pub struct Images {
-    /// Height and width that they are cut to, such as 224 or 224x192, where the model takes any.
+    /// Height and width to which images are cropped, such as 224 or 224x192, if the model takes any size.
     #[arg(long, value_name = "PIXELS", value_parser = size)]
     pub image_size: Option<(u32, u32)>,
-    /// What their shorter side is resized to before [default: as little as covers what the model takes].
+    /// Length to which the shorter side of images is resized before cropping [default: the least that covers the size
+    /// that the model takes].
     #[arg(long, value_name = "PIXELS")]
     pub image_resize: Option<NonZeroU32>,
-    /// What is taken off their values, which are 0 to 1, for each channel [default: nothing].
+    /// Value that is subtracted from the values of each channel, which are 0 to 1 [default: nothing].
     #[arg(
         long,
         value_name = "R,G,B",
@@ -24,10 +25,10 @@ pub struct Images {
         allow_hyphen_values = true
     )]
     pub image_mean: Vec<f32>,
-    /// What they are divided by then [default: 1].
+    /// Value by which the values of each channel are then divided [default: 1].
     #[arg(long, value_name = "R,G,B", value_delimiter = ',', value_parser = deviation)]
     pub image_std: Vec<f32>,
-    /// How many are taken, evenly from all [default: as many as the service reads by default, 1 GiB].
+    /// Number of images to take, evenly from all [default: as many as the service reads by default, 1 GiB].
     #[arg(long, value_name = "COUNT")]
     pub images: Option<NonZeroUsize>,
 }
