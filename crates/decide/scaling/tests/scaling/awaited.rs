@@ -20,7 +20,7 @@ pub fn loads(variant: u32) -> Instance {
     Instance {
         variant: VariantIx::new(variant),
         device: KindIx::new(0),
-        worker: WorkerId::new("w").unwrap(),
+        worker: WorkerId::new("w").expect("a name"),
         serves: false,
     }
 }
