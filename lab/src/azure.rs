@@ -1,10 +1,9 @@
-//! Invocations per minute of many functions, in the format of the Azure Functions 2019 data set
-//! (Shahrad et al., ATC 2020; CC-BY), and numbers like them where the data is not at hand.
+//! Invocations per minute of many functions, in the format of the Azure Functions 2019 data set (Shahrad et al., ATC
+//! 2020; CC-BY), and similar generated counts for use without the data.
 //!
-//! A file holds a day: four columns that name the function, then a count for each of its 1,440
-//! minutes. As Clockwork does it (section 6.5), functions are sorted by their invocations and dealt
-//! out to models, each a Poisson process whose rate changes every minute. Functions of one model
-//! are added up: the sum of Poisson processes is one.
+//! A file holds a day: four columns that name the function, then a count for each of its 1,440 minutes. As in Clockwork
+//! (section 6.5), functions are sorted by their invocations and assigned to models, each a Poisson process whose rate
+//! changes every minute. The rates of a model's functions are added: the sum of Poisson processes is a Poisson process.
 
 use rand::Rng;
 use rand_chacha::{ChaCha8Rng, rand_core::SeedableRng};
@@ -15,10 +14,10 @@ use sextant_simulator::{
     workload::{Piece, Rate},
 };
 
-/// By function: invocations in each minute.
+/// For each function: invocations in each minute.
 pub type Counts = Vec<Vec<u32>>;
 
-/// How functions are dealt out to models.
+/// How functions are assigned to models.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mapping {
@@ -29,13 +28,13 @@ pub enum Mapping {
     Stripe,
 }
 
-/// Of so many functions the busiest is neither bursty nor fired by a timer.
+/// With this many functions, the busiest is neither bursty nor fired by a timer.
 const STEADY: usize = 50;
 
 /// Columns before the first minute.
 const NAMES: usize = 4;
 
-/// Reads a day's file; `file` names it in errors. Functions come busiest first.
+/// Reads a day's file; `file` names it in errors. Functions are returned busiest first.
 ///
 /// # Errors
 /// When a line has not as many values as the header, or a count is not a whole number.
@@ -76,8 +75,7 @@ pub fn load(path: &str) -> Result<Counts, Error> {
     read(&text, path)
 }
 
-/// Rates of `models` models, each the sum of its functions' counts; after the last minute the first
-/// comes again.
+/// Rates of `models` models, each the sum of its functions' counts. After the last minute, the first one follows again.
 pub fn rates(counts: &Counts, models: usize, mapping: Mapping) -> Vec<Rate> {
     let minutes = counts.iter().map(Vec::len).max().unwrap_or(0);
     let mut sums = vec![vec![0_u64; minutes]; models];
@@ -99,25 +97,25 @@ pub fn rates(counts: &Counts, models: usize, mapping: Mapping) -> Vec<Rate> {
         .collect()
 }
 
-/// Counts like those of the data set: few functions have most invocations and have them steadily,
-/// many are rarely called, some burst, and timers fire every 5, 15 or 60 minutes.
+/// Generates counts like those of the data set: few functions have most invocations and have them steadily, many are
+/// rarely called, some burst, and timers fire every 5, 15 or 60 minutes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Synthetic {
-    /// Minutes.
+    /// Number of minutes.
     pub minutes: usize,
     /// Invocations per minute of the busiest function.
     pub busiest: f64,
-    /// The i-th busiest has in proportion to `1 / (i + offset)^exponent`. By default a fifth of the
-    /// functions has more than 99 % of the invocations, as in the data set (section 3.3 there).
+    /// The invocations of the i-th busiest function are proportional to `1 / (i + offset)^exponent`. By default a fifth
+    /// of the functions has more than 99 % of the invocations, as in the data set (section 3.3 there).
     pub exponent: f64,
-    /// See above.
+    /// The offset in this formula.
     pub offset: f64,
-    /// Share of functions that are on only now and then.
+    /// Share of functions that are active only now and then.
     pub bursty_share: f64,
-    /// Share of functions that fire by a timer.
+    /// Share of functions that a timer fires.
     pub periodic_share: f64,
-    /// Whether all timers of a period fire in the same minutes, as those that are set to the full
-    /// hour do, so that the sum of all functions has spikes.
+    /// Whether all timers of a period fire in the same minutes, as timers set to the full hour do, so that the sum of
+    /// all functions has spikes.
     pub aligned: bool,
 }
 
@@ -158,7 +156,7 @@ impl Synthetic {
         (0..self.minutes)
             .map(|minute| {
                 let level = if kind < self.bursty_share {
-                    // On for 5 minutes and off for 20 on average.
+                    // On average, active for 5 minutes and inactive for 20.
                     let leaves = if on { 0.2 } else { 0.05 };
                     on ^= random.random::<f64>() < leaves;
                     if on { 5.0 } else { 0.0 }

@@ -1,4 +1,4 @@
-//! What no scheduler can exceed, and what analysis promises.
+//! Bounds that no scheduler can exceed, and analytical results.
 
 mod clairvoyant;
 
@@ -12,9 +12,9 @@ pub use clairvoyant::{Demand, clairvoyant_bound_rps};
 /// largest that meets its target: devices / sum over models of `share * l(b) / b`, `b` the largest
 /// batch with `l(b) <= target`. Zero when a model that is asked for cannot meet its target.
 ///
-/// With several kinds of devices the bound is that of the best prices: a request takes at least
-/// `min over kinds of price * l(b) / b`, and the devices' time is worth 1 in all. Every choice of
-/// prices gives a bound; the least that a descent finds is returned.
+/// With several kinds of devices, the bound is that of the best prices: a request takes at least `min over kinds of
+/// price * l(b) / b`, and the devices' time is worth 1 in all. Every choice of prices gives a bound; the function
+/// returns the least one that a descent finds.
 pub fn fluid_bound_rps(setting: &Setting, shares: &[f64]) -> f64 {
     let kinds = setting.devices.iter().map(|device| device.kind as usize);
     let mut counts: Vec<f64> = Vec::new();
@@ -40,7 +40,7 @@ pub fn fluid_bound_rps(setting: &Setting, shares: &[f64]) -> f64 {
     best_prices(&counts, &costs)
 }
 
-/// The least device time of a row within `target`, s; infinite when not even one row meets it.
+/// The least device time of a row within `target`, s; infinite if not even one row meets it.
 fn row_cost_s(latency: &LatencyTable, target: Nanos) -> f64 {
     let most = latency.measured_rows();
     let rows = if target == NEVER {
@@ -63,7 +63,7 @@ fn best_prices(counts: &[f64], costs: &[(f64, Vec<f64>)]) -> f64 {
     if costs.is_empty() {
         return 0.0;
     }
-    // What each kind's devices are worth together; sums to 1.
+    // The total worth of each kind's devices; sums to 1.
     let mut worth = vec![0.0; counts.len()];
     for kind in &used {
         worth[*kind] = 1.0 / used.len() as f64;
@@ -98,12 +98,12 @@ fn best_prices(counts: &[f64], costs: &[(f64, Vec<f64>)]) -> f64 {
     best
 }
 
-/// What analysis promises for one model on identical devices (Symphony, section 3.1).
+/// The analytical result for one model on identical devices (Symphony, section 3.1).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Analytic {
     /// Rows of each batch.
     pub rows: u32,
-    /// Requests per second of all devices.
+    /// Requests per second on all devices.
     pub rps: f64,
 }
 

@@ -1,11 +1,10 @@
-//! Experiments: settings as data, runs in parallel, figures in one order.
+//! Experiments: settings as data, runs in parallel, figures in a fixed order.
 //!
-//! An experiment is a TOML file: cells, each with a population of models ([`Group`]), devices and a
-//! load, and what is looked for in each of them ([`Kind`]). The published ones are shipped
-//! ([`names`], [`Experiment::named`]); a user's own is read with [`Experiment::load`]. Keys are the
-//! fields of [`Cell`] and [`Group`]; `[defaults]` holds for every cell, `[[cell]]` lists cells, each
-//! `[[axis]]` multiplies them by its values, and `[quick]` and `[full]` say what the reduced and the
-//! long version change:
+//! An experiment is a TOML file. It has cells, each with a population of models ([`Group`]), devices and a load, and
+//! says what is measured in each cell ([`Kind`]). The published experiments are shipped ([`names`],
+//! [`Experiment::named`]); [`Experiment::load`] reads a user's own. Keys are the fields of [`Cell`] and [`Group`].
+//! `[defaults]` holds for every cell, `[[cell]]` lists cells, each `[[axis]]` multiplies them by its values, and
+//! `[quick]` and `[full]` say what the reduced and the long version change:
 //!
 //! ```toml
 //! name = "mine"
@@ -27,8 +26,8 @@
 //! values = [20.0, 40.0]
 //! ```
 //!
-//! [`run`] does every (cell, policy) of a [`Plan`] on a few threads and hands over [`Record`]s in an
-//! order that does not depend on the threads.
+//! [`run`] measures every (cell, policy) of a [`Plan`] on a few threads and hands over [`Record`]s in an order that
+//! does not depend on the threads.
 
 mod build;
 mod cell;
@@ -54,24 +53,24 @@ pub use cell::{Arrivals, Cell, Criterion, DeviceType, Group, NetworkSpec, Popula
 pub use memory::{MemorySpec, Scatter};
 pub use run::run;
 
-/// What is looked for in each cell.
+/// What is measured in each cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
     /// The highest rate at which the targets are met: `goodput_rps`, `fluid_bound_rps`,
     /// `clairvoyant_bound_rps`, ..
     Goodput,
-    /// Goodput in the fleet's shape over that of the scheduler alone with all devices in one pool:
+    /// Goodput in the fleet's shape, relative to that of the scheduler alone with all devices in one pool:
     /// `fleet_over_pool_ratio`.
     Shapes,
     /// One run at the cell's rate: `satisfaction_share`, `good_rps`, `p99_ms`, `busy_share`, ..
     Sweep,
-    /// Runs over the cell's targets: the smallest that is met, `full_satisfaction_target_ms`.
+    /// Runs over the cell's targets: the smallest target that is met, `full_satisfaction_target_ms`.
     Ladder,
     /// Goodput, then runs below and above it: `good_over_peak_at_2_share`, ..
     FlatTop,
-    /// Runs at multiples of what the cell's first type of device carries alone: where requests run
-    /// and what that costs, `dear_share_percent`, `cost_per_1k_usd`, ..
+    /// Runs at multiples of the rate that the cell's first type of device carries alone: where requests run and what
+    /// they cost, `dear_share_percent`, `cost_per_1k_usd`, ..
     Prices,
     /// One run at the cell's rates on devices whose memory is limited: cold starts, loads, failures
     /// by reason, over time.
@@ -80,7 +79,7 @@ pub enum Kind {
     Spread,
 }
 
-/// What of an experiment to run, and how.
+/// Which part of an experiment to run, and how.
 #[derive(Debug, Clone, Default)]
 pub struct Plan {
     /// Policies; empty for the experiment's own choice.
@@ -89,35 +88,35 @@ pub struct Plan {
     pub seeds: u64,
     /// Names of the cells; empty for all.
     pub cells: Vec<String>,
-    /// Only so many cells, drawn by `sample_seed`.
+    /// Run only this many cells, drawn by `sample_seed`.
     pub sample: Option<usize>,
-    /// Of the draw.
+    /// Seed of the draw.
     pub sample_seed: u64,
-    /// The reduced version, seconds instead of minutes.
+    /// The reduced version: seconds instead of minutes.
     pub quick: bool,
-    /// The published length, where the usual one is shorter.
+    /// The published length, if the usual one is shorter.
     pub full: bool,
-    /// Runs at the same time; 0 for one per core.
+    /// Number of parallel runs; 0 for one per core.
     pub threads: usize,
-    /// A file of JSON lines that finished cells are appended to, and those in it are not run again.
+    /// A file of JSON lines. Finished cells are appended to it, and cells in it are not run again.
     pub resume: Option<PathBuf>,
 }
 
-/// What happens while an experiment runs.
+/// Events while an experiment runs.
 #[derive(Debug, Clone, Copy)]
 pub enum Event<'a> {
-    /// A (cell, policy) with all its seeds is finished; in the order of their ends.
+    /// A (cell, policy) has finished with all its seeds; events come in the order in which they finish.
     Progress(Progress<'a>),
-    /// A figure; in the order of the report, as early as that is known.
+    /// A figure. Figures come in the order of the report, as early as this order is known.
     Record(&'a Record),
 }
 
-/// How far an experiment is.
+/// The progress of an experiment.
 #[derive(Debug, Clone, Copy)]
 pub struct Progress<'a> {
     /// Units finished, those found in [`Plan::resume`] included.
     pub done: usize,
-    /// Units to do.
+    /// Units in total.
     pub total: usize,
     /// The cell of the unit that has just ended.
     pub cell: &'a str,
@@ -128,23 +127,23 @@ pub struct Progress<'a> {
 /// An experiment as read from its file.
 #[derive(Debug, Clone)]
 pub struct Experiment {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// What it shows, in a line.
+    /// What the experiment shows, in one line.
     pub title: String,
     /// Where it was published.
     pub source: String,
-    /// What is looked for.
+    /// What is measured.
     pub kind: Kind,
-    /// Policies that are compared when nobody says otherwise.
+    /// Policies that are compared by default.
     pub policies: Vec<Policy>,
-    /// Seeds when nobody says otherwise.
+    /// Default number of seeds.
     pub seeds: u64,
     /// The cells, in the order of the report.
     pub cells: Vec<Cell>,
     /// The reduced version.
     pub quick: Variation,
-    /// The version of the published length; without cells where that is the usual one.
+    /// The version of the published length; without cells if that is the usual version.
     pub full: Variation,
 }
 
@@ -194,7 +193,7 @@ impl Experiment {
     /// A shipped experiment.
     ///
     /// # Errors
-    /// When there is none of that name; the message lists them.
+    /// When there is no experiment of that name; the message lists the names.
     pub fn named(name: &str) -> Result<Self, Error> {
         let shipped = SHIPPED.iter().find(|(known, _)| *known == name);
         let (name, text) = shipped.ok_or_else(|| Error::unknown("experiment", name, &names()))?;
@@ -204,7 +203,7 @@ impl Experiment {
     /// The experiment in a file.
     ///
     /// # Errors
-    /// When it cannot be read or understood; the message names the file and the line or cell.
+    /// When the file cannot be read or parsed; the message names the file and the line or cell.
     pub fn load(path: &Path) -> Result<Self, Error> {
         let file = path.display().to_string();
         match std::fs::read_to_string(path) {
@@ -213,10 +212,10 @@ impl Experiment {
         }
     }
 
-    /// The experiment in `text`; `file` names it in errors.
+    /// The experiment in `text`; `file` names the source in errors.
     ///
     /// # Errors
-    /// When it cannot be understood.
+    /// When the text cannot be parsed.
     pub fn parse(text: &str, file: &str) -> Result<Self, Error> {
         format::parse(text, file)
     }

@@ -1,4 +1,4 @@
-//! The shipped experiments with fleets, which [`sextant_simulator::fleet`] plays.
+//! The shipped experiments with fleets, which [`sextant_simulator::fleet`] runs.
 
 use sextant_baselines as schedule;
 use sextant_scaling as scaling;
@@ -37,7 +37,7 @@ pub fn names() -> Vec<&'static str> {
     SHIPPED.iter().map(|(name, _)| *name).collect()
 }
 
-/// A shipped experiment; `None` where there is none of that name.
+/// A shipped experiment; `None` if there is none of that name.
 ///
 /// # Errors
 /// Never: the files are part of the library.
@@ -48,10 +48,10 @@ pub fn named(name: &str) -> Result<Option<Experiment>, Error> {
         .transpose()
 }
 
-/// Runs what `plan` says, as [`sextant_simulator::fleet::play`] does.
+/// Runs the part that `plan` selects, as [`sextant_simulator::fleet::play`] does.
 ///
 /// # Errors
-/// When the plan names a cell that there is not, or a setting makes no sense.
+/// When the plan names an unknown cell, or a setting is invalid.
 pub fn play(
     experiment: &Experiment,
     plan: &Plan,
@@ -60,7 +60,7 @@ pub fn play(
     play_by(experiment, plan, &schedulers, on)
 }
 
-/// Which batch runs when. Symphony's advice reads idle time, which its scheduler leaves.
+/// Options of the scheduler. Symphony's advice reads idle time, which its scheduler leaves.
 pub fn schedulers(policy: Policy) -> schedule::Options {
     schedule::Options::of(match policy {
         Policy::Scaler(scaling::Policy::Symphony) => schedule::Policy::Symphony,

@@ -3,18 +3,18 @@
 use crate::experiment::Criterion;
 use sextant_simulator::Report;
 
-/// What to look for.
+/// The parameters of a search.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Search {
-    /// A rate about which the answer lies, requests per second, e.g. the fluid bound.
+    /// A rate near the answer, requests per second, such as the fluid bound.
     pub around_rps: f64,
-    /// How far off the answer may be from `around_rps`, as a share of it: the first step.
+    /// Expected distance of the answer from `around_rps`, as a share of it. It is the first step.
     pub first_step: f64,
-    /// Relative distance between neighbouring rates.
+    /// Relative distance between neighbouring rates on the grid.
     pub resolution: f64,
-    /// Share of late, failed and dropped requests that is still good.
+    /// Largest share of late, failed and dropped requests that is still good.
     pub most_missed_share: f64,
-    /// Whose share.
+    /// Whose share decides.
     pub criterion: Criterion,
 }
 
@@ -23,18 +23,18 @@ pub struct Search {
 pub struct Probe {
     /// Requests per second.
     pub rps: f64,
-    /// Share of missed requests that decided.
+    /// The share of missed requests that decided.
     pub missed_share: f64,
     /// Whether the rate was good.
     pub good: bool,
-    /// Whether the run was given up early.
+    /// Whether the run was stopped early.
     pub stopped: bool,
 }
 
 /// The result of a search.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Goodput {
-    /// The highest good rate next to one that is not, requests per second; 0 when none was good.
+    /// The highest good rate whose neighbour is not good, requests per second; 0 if none was good.
     pub rps: f64,
     /// The run at that rate.
     pub report: Report,
@@ -42,16 +42,16 @@ pub struct Goodput {
     pub probes: Vec<Probe>,
 }
 
-/// The lowest rate that is tried, as a share of the one looked around.
+/// The lowest rate that is tried, as a share of `around_rps`.
 const LOWEST: f64 = 1e-3;
 
-/// The highest likewise: where nothing is ever late the search must end too.
+/// The highest rate that is tried, likewise. The search must end even if nothing is ever late.
 const HIGHEST: f64 = 8.0;
 
 // === impl Search ===
 
 impl Search {
-    /// Around the fluid bound, to 0.3 %, with at most 1 % of each model missed.
+    /// A search around the fluid bound, with a resolution of 0.3 % and at most 1 % of misses of each model.
     pub fn below(bound_rps: f64) -> Self {
         Self {
             around_rps: 0.8 * bound_rps,
@@ -62,14 +62,14 @@ impl Search {
         }
     }
 
-    /// Tries rates with `run` until a good one and a bad one are neighbours.
+    /// Tries rates with `run` until a good and a bad rate are neighbours.
     ///
-    /// Rates lie on a fixed geometric grid. From the first one the search moves in growing steps
-    /// until the verdict changes, and halves what lies between. Where noise makes the verdict
-    /// change more than once, the edge that the search meets first counts.
+    /// Rates lie on a fixed geometric grid. From the first rate, the search moves in growing steps until the verdict
+    /// changes, and then halves the interval. If noise makes the verdict change more than once, the first edge that the
+    /// search meets counts.
     ///
     /// # Errors
-    /// What `run` returns.
+    /// The errors of `run`.
     pub fn run<E>(&self, mut run: impl FnMut(f64) -> Result<Report, E>) -> Result<Goodput, E> {
         let mut found = Goodput::default();
         let grid = |share: f64| (share.ln() / (1.0 + self.resolution).ln()) as i64;
@@ -139,8 +139,8 @@ fn total_missed_share(report: &Report) -> f64 {
     missed as f64 / sent.max(1) as f64
 }
 
-/// By model: misses after which a run need not go on, because more than `share` of its requests
-/// will have been missed: of the expected number, and five standard deviations more.
+/// For each model: the number of misses after which a run need not continue, because more than `share` of its requests
+/// will have been missed. It is that share of the expected number, plus five standard deviations.
 pub fn hopeless(expected: &[f64], squared_variation: f64, share: f64) -> Vec<u64> {
     expected
         .iter()

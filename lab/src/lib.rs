@@ -1,10 +1,10 @@
-//! Experiments: published settings as data, replayed in virtual time by the policies that the service runs and by those
-//! of others.
+//! Experiments: published settings as data, replayed in virtual time by the policies of the service and by those of
+//! other systems.
 //!
 //! Entry points: [`experiment`] (schedulers, by rate, target or number of devices), [`fleets`] (autoscalers of fleets),
 //! [`replicas`] (autoscalers on processors that applications share), [`partition`] (which models share a sub-cluster);
-//! [`goodput`] and [`bound`] (what can be carried), [`paged`] (devices that hold only some of the models), [`azure`]
-//! (arrivals as in a published trace):
+//! [`goodput`] and [`bound`] (the load that devices can carry), [`paged`] (devices that hold only some of the models),
+//! [`azure`] (arrivals as in a published trace):
 //!
 //! ```
 //! use sextant_lab::experiment::{self, Event, Experiment, Plan};
@@ -19,8 +19,8 @@
 //! # Ok::<(), sextant_simulator::Error>(())
 //! ```
 //!
-//! **Invariant:** nothing that is released is built of this package. What the service decides by is in
-//! `crates/decide`, and worlds that a user's own questions need are in [`sextant_simulator`].
+//! **Invariant:** nothing that is released depends on this package. The service's decisions are in `crates/decide`, and
+//! the worlds that answer users' own questions are in [`sextant_simulator`].
 
 pub mod azure;
 pub mod bound;
@@ -31,5 +31,5 @@ pub mod paged;
 pub mod partition;
 pub mod replicas;
 
-/// A run's setting under any policy by its name.
+/// The setting of a run under any policy by its name.
 pub type Setting = sextant_simulator::Setting<sextant_baselines::Options>;

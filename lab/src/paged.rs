@@ -1,11 +1,10 @@
-//! Devices whose memory does not hold all models: what is loaded where changes while requests come.
+//! Devices whose memory cannot hold all models: the loaded models change while requests come.
 //!
-//! [`PagedWorld`] is to [`World`](sextant_simulator::World) what a page cache is to unlimited memory: the same
-//! models, arrivals, network and scatter, on devices with a number of pages, an executor for
-//! batches and one for LOADs (Clockwork, section 5.2). The controller is
-//! [`sextant_controller::Controller`], a scheduler joined with a placement; estimates of run
-//! times are [`sextant_profile::Estimates`]. Messages to a device arrive in the order in
-//! which they were sent, and all devices are alike. What a device cannot do inside its window it does not do, and the requests
+//! [`PagedWorld`] is a [`World`](sextant_simulator::World) with limited memory. It has the same models, arrivals,
+//! network and scatter, on devices with a number of pages, one executor for batches and one for LOADs (Clockwork,
+//! section 5.2). The controller is [`sextant_controller::Controller`], a scheduler joined with a placement; the
+//! estimates of run times are [`sextant_profile::Estimates`]. Messages to a device arrive in the order in which they
+//! were sent, and all devices are alike. A device does not do what it cannot do inside its window, and the requests
 //! fail.
 
 mod control;
@@ -33,22 +32,22 @@ use worker::{Noise, Order, Outcome, RunSpan, Worker};
 pub use setting::{Paging, Residence};
 pub use telemetry::{ActionKind, Class, Failure, Interval, Predictions, Reason, Report, Step};
 
-/// A run under way.
+/// A run in progress.
 #[derive(Debug)]
 pub struct PagedWorld<'a> {
     setting: &'a Setting,
     paging: &'a Paging,
     control: Control,
     workers: IndexVec<DeviceIx, Worker>,
-    /// By worker: when something happens there.
+    /// For each worker: the time of its next event.
     due: IndexedHeap<DeviceIx>,
     mail: BinaryHeap<Reverse<Mail>>,
     sent: u64,
-    /// By worker: when what was sent last arrives.
+    /// For each worker: when the last message to it arrives.
     arrival: IndexVec<DeviceIx, Nanos>,
     now: Nanos,
     recorder: Recorder,
-    /// By model: devices on which it is loaded.
+    /// For each model: number of devices on which it is loaded.
     copies: IndexVec<VariantIx, u32>,
     batches: Vec<Option<Batch>>,
     vacant: Vec<u32>,
@@ -56,7 +55,7 @@ pub struct PagedWorld<'a> {
     outcomes: Vec<Outcome>,
 }
 
-/// A request on its way.
+/// A request in progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Token {
     arrived: Nanos,
@@ -76,11 +75,11 @@ struct Batch {
 // === impl PagedWorld ===
 
 impl<'a> PagedWorld<'a> {
-    /// A world in which nothing has happened: no model is loaded.
+    /// A world before the first event: no model is loaded.
     ///
     /// # Errors
-    /// When `paging` does not describe each model, one of them has more pages than a device, or
-    /// [`Setting::failures`] are asked for, which these devices don't have.
+    /// When `paging` does not describe each model, a model has more pages than a device, or the setting has
+    /// [`Setting::failures`], which these devices do not support.
     pub fn new(setting: &'a Setting, paging: &'a Paging) -> Result<Self, Error> {
         paging.check(setting)?;
         let devices = setting.devices.len();
@@ -113,8 +112,7 @@ impl<'a> PagedWorld<'a> {
         })
     }
 
-    /// Lets `source` send until every request of the span has been answered.
-    /// [`Span::most_missed`] is not looked at.
+    /// Lets `source` send until every request of the span has been answered. [`Span::most_missed`] is ignored.
     pub fn run(mut self, source: &mut dyn Source, span: Span) -> Report {
         let until = span.until;
         self.recorder = Recorder::new(self.paging, self.setting.devices.len() as u32, span);
@@ -162,7 +160,7 @@ impl<'a> PagedWorld<'a> {
         self.control.on_request(self.now, model, request);
     }
 
-    /// Something ends or may start on a worker.
+    /// On a worker, something ends or may start.
     fn on_due(&mut self) {
         if let Some((_, worker)) = self.due.first() {
             self.workers[worker].advance(self.now, &mut self.outcomes);
@@ -189,7 +187,7 @@ impl<'a> PagedWorld<'a> {
         }
     }
 
-    /// After anything on a worker: sends what came of it and notes when to look again.
+    /// After any event on a worker: sends the outcomes and notes the time of the next event.
     fn look_at(&mut self, worker: DeviceIx) {
         match self.workers[worker].next() {
             Some(at) => self.due.set(worker, at),
@@ -253,7 +251,7 @@ impl<'a> PagedWorld<'a> {
         }));
     }
 
-    /// Sends an order; it arrives no earlier than the one before.
+    /// Sends an order. It arrives no earlier than the order before.
     fn order(&mut self, worker: DeviceIx, delay: Nanos, order: Order) {
         let last = &mut self.arrival[worker];
         *last = (*last).max(self.now + delay);

@@ -1,9 +1,9 @@
-//! Models with drawn rates and memory, divided among sub-clusters by each method (Symphony, figure 15).
+//! Models with random rates and memory, divided among sub-clusters by each method (Symphony, figure 15).
 //!
-//! The methods are those of [`sextant_partition`]; here are only the draws, the clock and the
-//! figures. All is offline: nothing is loaded and no request is sent. A seed always draws the same
-//! models. What `heuristic` and `random` answer depends on it alone; `milp` has a limit of wall-clock
-//! time, so that a faster machine may find more.
+//! The methods are those of [`sextant_partition`]; this module has only the draws, the clock and the figures.
+//! Everything is offline: nothing is loaded and no request is sent. A seed always draws the same models. The answers of
+//! `heuristic` and `random` depend only on the seed. `milp` has a limit of wall-clock time, so a faster machine may
+//! find more.
 
 mod experiment;
 mod run;

@@ -1,14 +1,13 @@
-//! Applications with replicas of their own on processors that all of them share, and an autoscaler that
-//! decides how many each has.
+//! Simulates applications whose replicas run on shared processors, and an autoscaler that decides the number of
+//! replicas of each application.
 //!
-//! The rules are those of Faro's simulator (EuroSys 2025), whose traces and results are public, so that
-//! autoscalers can be compared with published figures: each job has a router through which every request
-//! passes twice, a queue of limited length, and replicas with one processor each that run one request at
-//! a time; a replica starts within 3 s where the job still has a worker, else in 35 s; a processor is
-//! free again half a minute after its replica has ended. The autoscalers are those of
-//! [`sextant_scaling::autoscale`].
+//! The rules are those of Faro's simulator (EuroSys 2025), whose traces and results are public, so that autoscalers can
+//! be compared with published figures. Each job has a router through which every request passes twice, a queue of
+//! limited length, and replicas with one processor each that run one request at a time. A replica starts within 3 s if
+//! the job still has a worker, otherwise within 35 s. A processor is free again half a minute after its replica has
+//! ended. The autoscalers are those of [`sextant_scaling::autoscale`].
 //!
-//! [`pooled()`] serves the same requests as Sextant does: any processor runs any application's.
+//! [`pooled()`] serves the same requests as Sextant does: every processor runs the requests of every application.
 
 mod cluster;
 mod experiment;

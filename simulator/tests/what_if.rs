@@ -1,4 +1,4 @@
-//! A user's own question: the shipped example, and everything that can be wrong with the files.
+//! A user's own question: the shipped example, and all errors that its files can have.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! `sextant doctor`: what a machine lacks is said before a service is started.
+//! `sextant doctor` reports what a machine lacks before a service is started.
 
 use std::process::Output;
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 use sextant_test_servers::{interpreter, postgres::Postgres, redis::Redis, s3::S3};
 use sextant_tests::{Settings, TestCluster, command_behind};
 
-/// Runs it over a data folder, of which it takes the settings to be.
+/// Runs `sextant doctor` with the settings of a data folder.
 fn doctor(arguments: &[&str], s3: Option<&S3>) -> Output {
     let mut command = command_behind(&[]);
     command.args(["--json", "doctor", "--set", "variants.engines=ort"]);
@@ -177,7 +177,7 @@ fn a_store_of_another_registry_is_noticed() {
         finding(&findings(&output), "registry and store").clone()
     };
     assert_eq!(look()["state"], "ok");
-    // One that is not there is not made, as where it is not mounted.
+    // A missing folder is not created, because it may be a volume that is not mounted.
     let outer = tempfile::tempdir().expect("a folder");
     let absent = outer.path().join("mounted");
     let url = format!("objects.url=file://{}", absent.display());

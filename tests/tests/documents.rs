@@ -1,4 +1,4 @@
-//! What the documents name exists.
+//! Everything that the documents name exists.
 
 use sextant_tests::{documents, root};
 

@@ -1,4 +1,4 @@
-//! Power cuts, full disks, a folder in use: nothing is lost, and the service comes back.
+//! Power cuts, full disks, a folder in use: nothing is lost, and the service recovers.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ fn faults(set: &[&str]) -> Settings {
     }
 }
 
-/// Waits until a job is under way and has committed something.
+/// Waits until a job is running and has committed something.
 async fn under_way(api: &Api, id: &str) -> Value {
     until("the job is under way", || async {
         let job = api.job(id).await;
@@ -210,8 +210,7 @@ fn a_port_in_use_is_told_at_once() {
     );
 }
 
-/// The last moment of a job: its output is written, its parts are being removed, its end is not
-/// recorded yet.
+/// The last moment of a job: its output is written, its parts are being removed, and its end is not recorded yet.
 #[tokio::test]
 async fn a_job_survives_a_power_cut_at_its_end() {
     const RECORDS: usize = 400;
@@ -257,7 +256,7 @@ async fn a_data_folder_that_was_removed_makes_the_service_unready_and_blames_no_
     let why = unready["detail"].as_str().expect("a reason");
     assert!(why.contains("was removed"), "{why}");
     assert_eq!(api.get("/health/live").await.status, 200);
-    // What is loaded answers on.
+    // Loaded models go on answering.
     api.post("/v1/queries", &query).await.json(200);
     let registered = api.upload(digits::upload("digits", "another", "mlp")).await;
     registered.problem(503, "unavailable");

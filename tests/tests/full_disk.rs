@@ -1,12 +1,12 @@
-//! A disk that is really full for a while: what was acknowledged stays, what is refused says so, and the
-//! service goes on when there is room again.
+//! A disk that is really full for a while: acknowledged data remains, refusals say why, and the service continues when
+//! there is room again.
 
 use reqwest::Method;
 use serde_json::json;
 use sextant_tests::{Settings, TestCluster, Upload, digits, onnx, until};
 
-/// A service whose data lies on a disk of its own, with the application `digits`, a model and a job of some
-/// seconds under way; none where this machine lets nobody mount a disk.
+/// A service whose data lies on a disk of its own, with the application `digits`, a model and a running job of some
+/// seconds; `None` if this machine lets nobody mount a disk.
 async fn service_on_a_disk() -> Option<TestCluster> {
     const RECORDS: usize = 1500;
     let cluster = TestCluster::start(Settings {
@@ -73,7 +73,7 @@ async fn a_disk_that_fills_up_costs_nothing_that_was_acknowledged() {
     let query = json!({"model": "first", "inputs": digits::input(&json!(vec![1; digits::PIXELS]))});
     let accepted = api.upload(model("second")).await.json(202);
     disk.fill().expect("the disk can be filled");
-    // A file of the registry may have a page left.
+    // A file of the registry may have one free page.
     until("changes are refused", || async {
         let refused = api.patch("/v1/applications/digits", &weight).await;
         (!refused.status.is_success()).then(|| refused.problem(507, "storage_full"))
@@ -86,7 +86,7 @@ async fn a_disk_that_fills_up_costs_nothing_that_was_acknowledged() {
         .problem(507, "storage_full");
     api.post("/v1/queries", &query).await.json(200);
     api.get("/health/ready").await.json(200);
-    // Whoever looks finds why: once in the log, though jobs go on trying, and among the figures.
+    // An operator finds the reason: once in the log, although jobs go on trying, and in the metrics.
     let log = cluster.log();
     let lines = log
         .lines()
@@ -135,7 +135,7 @@ async fn what_makes_room_on_a_full_disk_is_in_the_audit_record() {
         (refused.status == 507).then_some(())
     })
     .await;
-    // Its room is taken at once, so that the entry has to wait.
+    // Its room is taken at once, so the entry must wait.
     let (deleted, ()) = tokio::join!(api.delete("/v1/artefacts/large"), async {
         until("it is gone", || async {
             let found = api.send(Method::HEAD, "/v1/artefacts/large", None).await;

@@ -1,4 +1,4 @@
-//! `/health`, `/metrics`, `/openapi.json`, `/docs`: what operators and tools read.
+//! `/health`, `/metrics`, `/openapi.json`, `/docs`: the pages that operators and tools read.
 
 use std::collections::BTreeSet;
 
@@ -87,7 +87,7 @@ async fn the_worker_and_its_instances_are_listed() {
 async fn metrics_are_those_that_the_page_lists() {
     let cluster = digits::shared().await;
     let api = cluster.api();
-    // A metric is shown once there is something to show.
+    // A metric appears once it has a value.
     let query = json!({"model": "mlp", "inputs": digits::Images::load("test").input(0)});
     api.post("/v1/queries", &query).await.json(200);
     let nobody = json!({"application": "nobody", "inputs": []});
@@ -106,14 +106,13 @@ async fn metrics_are_those_that_the_page_lists() {
     let rows = page.lines().filter_map(|line| line.strip_prefix("| `"));
     let listed: BTreeSet<String> = rows
         .filter_map(|row| Some(row.split_once('`')?.0.to_owned()))
-        // Of processes without a front end.
+        // These are metrics of processes without a front end.
         .filter(|name| name != "sextant_ready")
         .collect();
     assert_eq!(shown, listed);
 }
 
-/// Connections that say nothing: more than file descriptors, before and after the service has raised its
-/// limit.
+/// Idle connections: more than there are file descriptors, before and after the service has raised its limit.
 #[tokio::test]
 async fn silent_connections_shut_nobody_out() {
     for limits in ["-Sn 256", "-n 256"] {
@@ -135,7 +134,7 @@ async fn silent_connections_shut_nobody_out() {
     }
 }
 
-/// Whoever read standard error is gone: what was to be logged is dropped, and nothing else changes.
+/// The reader of standard error is gone: log lines are dropped, and nothing else changes.
 #[tokio::test]
 async fn a_closed_standard_error_changes_nothing() {
     let script = "exec \"$0\" \"$@\" 2> >(exec true)".to_owned();

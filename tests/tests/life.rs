@@ -1,4 +1,4 @@
-//! What is created, changed, followed, retried and removed from the command line.
+//! Resources are created, changed, followed, retried and removed with the command line.
 
 use std::{fs, process::Output};
 
@@ -105,7 +105,7 @@ async fn a_job_is_named_and_its_failed_records_can_fail_the_command() {
         "{}",
         stderr(&strict)
     );
-    // The events of a job that has ended are its end.
+    // The only event of a job that has ended is its end.
     let events = api.get(&format!("/v1/jobs/{id}/events")).await;
     assert_eq!(events.headers["content-type"], "text/event-stream");
     let text = events.text();
@@ -150,7 +150,7 @@ async fn a_model_is_explained_retried_and_deleted() {
     );
     assert!(us("run_us") > 0.0, "{kept}");
 
-    // One vector for each row: the scores of a digit are as good as any.
+    // The test needs one vector for each row; the scores of a digit serve as such.
     let rows = json!({"model": "digits", "input": [vec![1; 64], vec![2; 64]]});
     let vectors = api.post("/v1/embeddings", &rows).await.json(200);
     let lengths = vectors["data"].as_array().expect("a list").iter();
@@ -159,7 +159,7 @@ async fn a_model_is_explained_retried_and_deleted() {
         .collect();
     assert_eq!(lengths, [10, 10]);
 
-    // A registration that fails, and is tried again from the files that were sent.
+    // A registration fails, and is tried again from the uploaded files.
     let upload = Upload {
         application: "digits",
         name: "broken",

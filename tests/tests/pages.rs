@@ -1,4 +1,4 @@
-//! The pages, as a browser shows them: `tests/pages/look.py` looks at them in headless Chromium, with axe-core.
+//! The pages as a browser shows them: `tests/pages/look.py` opens them in headless Chromium, with axe-core.
 
 use std::{path::PathBuf, process::Command};
 
@@ -7,11 +7,11 @@ use sextant_test_servers::cache;
 use sextant_tests::{Api, Settings, TestCluster, digits};
 
 const PAGES: [&str; 4] = ["/", "/registered", "/size", "/answer"];
-/// A phone, a laptop and a screen on a wall.
+/// The widths of a phone, a laptop and a screen on a wall.
 const WIDTHS: [&str; 3] = ["360", "1280", "2560"];
 const ADMIN: &str = "an-administrator's-key";
 
-/// What there is to say of the pages, one entry for each page, theme and width.
+/// The findings for the pages, one entry for each page, theme and width.
 fn look(cluster: &TestCluster, paths: &[&str], key: Option<&str>) -> Vec<Value> {
     let python = cache().expect("a home folder").join("python/bin/python3");
     let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("pages/look.py");
@@ -48,7 +48,7 @@ fn check(seen: &[Value]) {
     }
 }
 
-/// Asks queries that are answered, refused and explained.
+/// Sends queries that are answered, refused and explained.
 async fn ask(api: &Api) {
     let images = digits::Images::load("test");
     for number in 0..20 {

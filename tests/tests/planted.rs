@@ -1,4 +1,4 @@
-//! The planted bugs: each can be planted, and stands in the table of their page.
+//! The planted bugs: each patch applies, and is listed in the table of their page.
 
 use std::{
     collections::BTreeSet,

@@ -1,5 +1,5 @@
-//! Others take a core from an instance: a service moves it to another core or another worker, says why, and
-//! answers meanwhile.
+//! Other processes take a core from an instance. The service moves the instance to another core or worker, says why,
+//! and answers meanwhile.
 
 use std::{
     sync::{
@@ -21,20 +21,20 @@ use tokio::task::JoinHandle;
 
 const APPLICATION: &str = "long";
 
-/// Turns of the model's loop: some ten milliseconds at least, far more than a time slice.
+/// Turns of the model's loop. They take at least some ten milliseconds, far more than a time slice.
 const TURNS: u64 = 60_000;
 
-/// Threads that take a core. A run there takes several times what was measured, even where it was measured on a busy machine.
+/// Threads that take a core. A run there takes several times the measured time, even if that was measured on a busy
+/// machine.
 const HOGS: usize = 16;
 
-/// The longest answer that has a rest as long as itself.
+/// The longest answer after which the client rests for the same time.
 const REST_MOST: Duration = Duration::from_secs(1);
 
-/// How engines' threads are called in the worker's process; in one of their own each is an engine's.
+/// The names of engines' threads in the worker's process. In a process of its own, each thread is an engine's.
 const ENGINE_THREADS: [(&str, &str); 2] = [("none", "sextant-exec"), ("process", "")];
 
-/// Queries one after another, with rests between: a worker is never full of them, and never without one from look to
-/// look.
+/// Queries one after the other, with rests between them. A worker is never full of them, and has one at each look.
 struct QueryLoop {
     stop: Arc<AtomicBool>,
     answered: Arc<AtomicU64>,
@@ -73,7 +73,7 @@ impl QueryLoop {
         .await;
     }
 
-    /// Every query was answered.
+    /// Stops, and checks that every query was answered.
     async fn stop(self) {
         self.stop.store(true, Ordering::Relaxed);
         self.task.await.expect("every query is answered");
@@ -121,7 +121,7 @@ async fn counter(api: &Api, name: &str) -> f64 {
     value.unwrap_or_else(|| panic!("no `{name}`: {text}"))
 }
 
-/// Waits until an instance says that others slow it down.
+/// Waits until an instance reports that other processes slow it down.
 async fn is_interfered(api: &Api) -> Value {
     until("an instance is interfered", async || {
         let instances = instances(api).await;
@@ -130,14 +130,15 @@ async fn is_interfered(api: &Api) -> Value {
     .await
 }
 
-/// Two cores, one for whoever takes it.
+/// Two cores, one of which the test takes.
 fn two_cores() -> [usize; 2] {
     let cores = hog::cores();
     assert!(cores.len() >= 2, "this test needs two cores");
     [cores[0], cores[1]]
 }
 
-/// With default settings a worker has all cores. An operator has put its threads on one of them, which others take.
+/// With default settings a worker has all cores. Here, an operator has put its threads on one core, which other
+/// processes take.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_instance_whose_core_others_take_is_moved_to_one_that_they_leave_alone() {
     let [taken, free] = two_cores();
@@ -173,7 +174,7 @@ async fn an_instance_whose_core_others_take_is_moved_to_one_that_they_leave_alon
         .await;
         assert!(counter(&api, "sextant_dispatcher_repins_total").await >= 1.0);
         assert!(cluster.log().contains("times what was measured"));
-        // Where others use that one, too, as they do on a busy machine, nothing is better than where it is.
+        // If other processes use that core too, as on a busy machine, no core is better.
         if kept {
             until("its threads keep to the other core", async || {
                 let mut kept = threads().flat_map(|process| hog::cores_of_threads(process, name));
@@ -195,7 +196,7 @@ async fn an_instance_whose_core_others_take_is_moved_to_one_that_they_leave_alon
 
 const ROLES: &str = "api,dispatcher,autoscaler,variant-gen";
 
-/// Two workers that are alike, each held to a core, one of which others take.
+/// Two identical workers, each bound to a core, one of which other processes take.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_instance_whose_only_core_others_take_leaves_for_a_worker_that_has_time() {
     two_cores();
@@ -204,7 +205,7 @@ async fn an_instance_whose_only_core_others_take_leaves_for_a_worker_that_has_ti
         let isolation = format!("worker.isolation={isolation}");
         let pool = [
             &isolation,
-            // What is measured at registration holds for the pool.
+            // The measurements at registration hold for the pool.
             "worker.device_type=alike",
             "autoscaler.pools.alike.least=2",
             "autoscaler.pools.alike.most=2",
@@ -221,7 +222,7 @@ async fn an_instance_whose_only_core_others_take_leaves_for_a_worker_that_has_ti
         .await;
         let asking = QueryLoop::start(api.clone());
         asking.answers(3).await;
-        // Of two that are alike one has all that it has time for.
+        // Of two identical workers, one gets all the queries that it has time for.
         let worker = busiest(&api).await;
         let process = process_of(&fleet, &worker);
         let own = hog::cores_of_threads(process, "").concat();

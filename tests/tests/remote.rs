@@ -1,5 +1,5 @@
-//! Models of a server that the service starts: registered by a manifest, asked as any other, lost
-//! and replaced when the server crashes or hangs. Everything else goes on.
+//! Models of a server that the service starts: they are registered by a manifest, queried like any other, lost and
+//! replaced when the server crashes or hangs. Everything else goes on.
 
 use std::{
     fs,
@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use sextant_tests::{Answer, Api, Settings, TestCluster, Upload, digits, until};
 
-/// A runtime with models that do harm when their first number is negative.
+/// A runtime with models that fail in harmful ways when their first number is negative.
 const SCRIPT: &str = "crates/engines/engine-remote/tests/support/faulty.py";
 
 fn script() -> PathBuf {
@@ -21,14 +21,14 @@ fn script() -> PathBuf {
         .join(SCRIPT)
 }
 
-/// A runtime that somebody else starts and kills.
+/// A runtime that the test starts and kills, not the service.
 struct ForeignRuntime {
     address: SocketAddr,
     process: Child,
 }
 
 impl ForeignRuntime {
-    /// On a free port.
+    /// Starts the runtime on a free port.
     async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("an address");
@@ -65,7 +65,7 @@ impl Drop for ForeignRuntime {
 /// A service with the digits' models and a runtime `python`.
 struct Bed {
     cluster: TestCluster,
-    /// A word of the runtime's command line that no other has.
+    /// A word in the runtime's command line that no other process has.
     mark: String,
 }
 
@@ -88,7 +88,7 @@ impl Bed {
         Self::with(&command, set, mark).await
     }
 
-    /// With a runtime that is there already.
+    /// A service with a runtime that already runs.
     async fn beside(foreign: &ForeignRuntime) -> Self {
         let url = format!("worker.remote.python.url=http://{}", foreign.address);
         Self::with(&url, &[], String::new()).await
@@ -157,7 +157,7 @@ async fn ask(api: &Api, model: &str, first: f32) -> Answer {
     api.post("/v1/queries", &query).await
 }
 
-/// Asks until the model is loaded, and again while it is not.
+/// Queries the model until it is loaded, and again while it is not.
 async fn doubled(api: &Api, model: &str) -> Value {
     until(&format!("`{model}` answers"), || async {
         let answer = ask(api, model, 21.0).await;
@@ -227,7 +227,7 @@ async fn a_crash_costs_its_batch_and_the_next_load_starts_again() {
     assert!(after.len() == 1 && after != before, "{before:?} {after:?}");
     kill_process(after[0], Signal::KILL).expect("it can be killed");
     let lost = ask(&api, "crash", 1.0).await;
-    // Refused, or placed again once the instance was loaded again.
+    // The query was refused, or placed again after the instance was loaded again.
     assert!(
         [200, 500, 503].contains(&lost.status.as_u16()),
         "{}",
@@ -247,7 +247,7 @@ async fn a_runtime_that_is_lost_and_returns_is_used_again() {
     doubled(&api, "double").await;
     let address = foreign.address;
     drop(foreign);
-    // Nobody is told that it can never be done, as often as they ask.
+    // However often clients ask, no answer says that the query can never be served.
     let input = json!({"name": "input", "shape": [1, 2], "datatype": "FP32", "data": [1, 1]});
     let query = json!({"model": "double", "targets": {"latency_ms": 2000}, "inputs": [input]});
     for _ in 0..5 {

@@ -1,4 +1,4 @@
-//! SDKs, against a running service: those that generators make of the OpenAPI document, and our own for Python.
+//! SDKs against a running service: those that generators make from the OpenAPI document, and our own for Python.
 
 use std::{
     ffi::OsStr,
@@ -50,7 +50,7 @@ fn run(command: &mut Command) {
     );
 }
 
-/// What a generator says while it works.
+/// The output of a generator.
 fn said(command: &mut Command) -> String {
     let output = command.output().expect("it starts");
     let said = [output.stdout, output.stderr].concat();
@@ -63,7 +63,7 @@ fn document() -> PathBuf {
     root().join("openapi/sextant.json")
 }
 
-/// The folder of the example, with some of its images for those who cannot read archives.
+/// The folder of the example, with some of its images as text for clients that cannot read archives.
 fn example(folder: &TempDir) -> io::Result<PathBuf> {
     let example = folder.path().join("digits");
     fs::create_dir(&example)?;

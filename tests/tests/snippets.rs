@@ -1,5 +1,5 @@
-//! What a reader copies from the documents works: commands do what they say against a running service,
-//! configuration is configuration, JSON is JSON.
+//! Everything that a reader copies from the documents works: commands do what they say against a running service,
+//! configuration is valid, JSON is valid.
 
 use std::{
     collections::BTreeSet,
@@ -14,11 +14,11 @@ use sextant_tests::{
     Block, PATIENCE, Settings, TestCluster, digits, documents, root, sextant, sextant_lab,
 };
 
-/// Their TOML is no configuration but is simulated: devices and fleets, and experiments.
+/// The TOML of this document is not configuration but is simulated: devices, fleets and experiments.
 const FLEETS: &str = "docs/simulator.md";
 const EXPERIMENTS: &str = "docs/lab.md";
 
-/// How the documents write the service's address.
+/// The service's address as the documents write it.
 const ADDRESSES: [&str; 3] = [
     "http://127.0.0.1:8080",
     "http://localhost:8080",
@@ -28,7 +28,7 @@ const ADDRESSES: [&str; 3] = [
 /// Codes with which a busy service refuses a query.
 const BUSY: [&str; 3] = ["deadline_exceeded", "overloaded", "warming"];
 
-/// Commands that cannot end well here, and how they end instead.
+/// Commands that cannot succeed here, and how they end.
 const OTHERWISE: [(&str, End); 18] = [
     ("artefact put centre.py", End::NoFile),
     ("pipeline register centred.yaml", End::NoFile),
@@ -53,15 +53,15 @@ const OTHERWISE: [(&str, End); 18] = [
 /// How a command ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
-    /// With what it was asked for.
+    /// It succeeds.
     Well,
-    /// It names something that an earlier run had made, such as a query: nothing is found.
+    /// It names something that an earlier run made, such as a query, and finds nothing.
     NotFound,
-    /// It needs a file that is a user's own.
+    /// It needs a user's own file.
     NoFile,
     /// It gives feedback on answers of another service, which is refused item by item.
     NotOurs,
-    /// It follows what happens until the reader has seen enough.
+    /// It follows events until the reader has seen enough.
     Never,
 }
 

@@ -1,9 +1,9 @@
-//! `cargo xtask bare`: the two commands of the README on machines that have nothing.
+//! `cargo xtask bare`: proves the two commands of the README on machines that have nothing.
 //!
-//! Each runs in a container of its own, which has Debian, a Rust toolchain with the linker that it needs, Python 3, and
-//! the sources as git has them: whatever else the commands need they must fetch themselves, as on the machine of
-//! somebody who meets Sextant for the first time. What package managers download is kept between runs. Where no engine
-//! answers, the command says so and succeeds.
+//! Each command runs in a container of its own. The container has Debian, a Rust toolchain with the linker that it
+//! needs, Python 3, and the sources as git has them. The commands must fetch everything else themselves, as on the
+//! machine of a newcomer. Downloads of package managers are kept between runs. If there is no container engine, the
+//! command says so and succeeds.
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -16,7 +16,7 @@ use machine::Machine;
 
 mod machine;
 
-/// What the containers begin with.
+/// The base image of the containers.
 const IMAGE: &str = "sextant-bare:debian";
 
 /// Options of `cargo xtask bare`.
@@ -45,18 +45,18 @@ enum Proof {
     Test,
 }
 
-/// What became of a command.
+/// The result of a command.
 struct ProofResult {
     name: &'static str,
     passed: bool,
     seconds: u64,
-    /// Lines of its output that say how much it did.
+    /// Lines of its output that count what it did.
     counts: Vec<String>,
-    /// Packages that it had installed.
+    /// Packages that it installed.
     packages: Vec<String>,
 }
 
-/// Proves the commands and prints what was seen.
+/// Proves the commands and prints the results.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let version = match engine::version() {
         Ok(version) => version,
@@ -93,7 +93,7 @@ impl Proof {
         }
     }
 
-    /// What follows `cargo xtask`.
+    /// The words after `cargo xtask`.
     fn words(self, arguments: &Arguments) -> Vec<&str> {
         let further = arguments.test_arguments.iter().map(String::as_str);
         match self {
@@ -130,7 +130,7 @@ impl Proof {
     }
 }
 
-/// Whether a line of the output says how much was done.
+/// Whether a line of the output counts what was done.
 fn counts_something(line: &str) -> bool {
     const PARTS: [&str; 4] = [
         " variants answered.",

@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: the figures of docs/figures.md, each from one command.
+//! `cargo xtask bench`: the figures of docs/figures.md, each with one command.
 
 mod autoscaling;
 mod bed;
@@ -145,7 +145,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     if arguments.includes("models") {
         models::run(arguments, &mut report)?;
     }
-    // Only where it is named: it takes a hundred megabytes of packages.
+    // This runs only if it is named, because its packages take a hundred megabytes.
     if arguments.names.iter().any(|name| name == "ocr") {
         ocr::run(arguments, &mut report)?;
     }
@@ -190,7 +190,7 @@ fn example(package: &str, name: &str) -> Result<PathBuf> {
     Ok(paths::target("release/examples").join(name))
 }
 
-/// The middle one of some measurements.
+/// The median of some measurements.
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;

@@ -29,10 +29,10 @@ pub struct Arguments {
     json: bool,
 }
 
-/// Builds the service and the campaign, and carries out its runs.
+/// Builds the service and the campaign, and runs the campaign.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let provisioned = provision::stores()?;
-    // With the whole workspace, so that what the tests have built is not built again.
+    // The build covers the whole workspace, so that what the tests have built is not built again.
     let build = "build --workspace --bin sextant --example chaos";
     shell::run(shell::command("cargo").args(build.split(' ')))?;
     let mut campaign = shell::command(paths::target("debug/examples/chaos"));

@@ -1,9 +1,9 @@
-//! `cargo xtask chart-test`: the Helm chart is linted, what it renders of files of values is held against the schemas of
-//! the oldest Kubernetes that it says it needs, of one between and of the newest that there is a schema of, and its
-//! settings are read as the service reads them.
+//! `cargo xtask chart-test`: lints the Helm chart, validates what it renders from files of values, and reads its
+//! settings as the service reads them. It validates with the schemas of three versions of Kubernetes: the oldest that
+//! the chart supports, one in between, and the newest that has a schema.
 //!
-//! No cluster is needed. The schemas come from PyPI with the program that compares. Of what other operators define
-//! (cert-manager, KEDA, Prometheus) there is no schema here.
+//! No cluster is needed. The schemas come from PyPI with the validator. There are no schemas here for objects that
+//! other operators define (cert-manager, KEDA, Prometheus).
 
 use std::path::{Path, PathBuf};
 
@@ -22,7 +22,7 @@ mod rules;
 use manifests::Manifests;
 
 const CHART: &str = "deploy/helm/sextant";
-/// The program that compares, and its dependencies.
+/// The validator and its dependencies.
 const REQUIREMENTS: &str = include_str!("../requirements-chart.txt");
 /// Versions of Kubernetes; the first is the chart's `kubeVersion`.
 const KUBERNETES: [&str; 3] = ["1.27", "1.32", "1.37"];
@@ -34,11 +34,11 @@ const TO_JSON: &str = "import json, sys, yaml\n\
 struct Tools {
     helm: PathBuf,
     python: PathBuf,
-    /// Where what is rendered lies.
+    /// The folder of the rendered files.
     folder: PathBuf,
 }
 
-/// Runs all of it; fails at the first thing that is wrong.
+/// Runs the whole test; fails at the first error.
 pub fn run() -> Result<()> {
     let provisioned = provision::runtime()?;
     let tools = Tools {
@@ -71,7 +71,8 @@ pub fn run() -> Result<()> {
 }
 
 impl Tools {
-    /// How many objects of a case hold to the schemas; the processes that it would start are added.
+    /// Validates the objects of a case and returns their number. The processes that the case would start are added to
+    /// `started`.
     fn check(&self, case: &cases::Case, started: &mut Vec<Value>) -> Result<usize> {
         let values = self.folder.join(format!("{}.yaml", case.name));
         std::fs::write(&values, case.values)?;
@@ -121,7 +122,7 @@ impl Tools {
         Ok(Manifests(objects))
     }
 
-    /// How many objects there are, all of which hold to the schemas of a version.
+    /// Validates all objects with the schemas of a version and returns their number.
     fn validate(&self, version: &str, file: &Path, manifests: &Manifests) -> Result<usize> {
         let mut validate = shell::command(self.python.with_file_name("kubernetes-validate"));
         validate
@@ -132,7 +133,7 @@ impl Tools {
         let text = String::from_utf8_lossy(&text);
         ensure!(output.status.success(), "{}", text.trim());
         let passed = text.matches(" passed for resource ").count();
-        // What has no schema is passed over.
+        // Objects without a schema are skipped.
         let objects = manifests.of_kubernetes().count();
         ensure!(
             passed == objects && objects > 0,
@@ -146,11 +147,11 @@ impl Tools {
         Ok(objects)
     }
 
-    /// Has the service's own code read the environments and arguments.
+    /// Reads the environments and arguments with the service's own code.
     fn read_settings(&self, started: &[Value]) -> Result<()> {
         let file = self.folder.join("processes.json");
         std::fs::write(&file, serde_json::to_vec_pretty(started)?)?;
-        // Of the whole workspace, so that what its tests have compiled is compiled once.
+        // The build covers the whole workspace, so that what its tests have compiled is compiled only once.
         let mut build = shell::command("cargo");
         build.args(["build", "--quiet", "--workspace", "--example", "settings"]);
         shell::run(&mut build)?;
@@ -159,7 +160,7 @@ impl Tools {
         shell::run(&mut read).context("what the chart renders is no setting")
     }
 
-    /// Values that are refused, with these words.
+    /// Checks that values are refused with these words.
     fn refuses(&self, values: &str, wanted: &str) -> Result<()> {
         let file = self.folder.join("refused.yaml");
         std::fs::write(&file, values)?;
@@ -177,7 +178,7 @@ impl Tools {
         Ok(())
     }
 
-    /// What is printed after an installation with these values.
+    /// Checks the notes after an installation with these values.
     fn notes_say(&self, sets: &[&str], wanted: &[&str]) -> Result<()> {
         let mut install = shell::command(&self.helm);
         install.args(["install", "sextant", CHART, "--dry-run=client"]);

@@ -1,4 +1,4 @@
-//! `cargo xtask test`: everything that must hold before a change is merged.
+//! `cargo xtask test`: all checks that must pass before a change is merged.
 
 use std::process::{Command, ExitCode};
 use std::time::Instant;
@@ -19,7 +19,7 @@ mod since;
 #[cfg(test)]
 mod unused;
 
-/// What all that is built takes from nothing, bytes, with some to spare for what the tests write.
+/// Size of everything that a build from scratch makes, bytes, with some reserve for what the tests write.
 const DISK_BYTES: u64 = 10_000_000_000;
 
 /// Options of `cargo xtask test`.
@@ -39,13 +39,13 @@ pub struct Arguments {
     since: Option<String>,
 }
 
-/// One step: what it is called in the summary, and what to run.
+/// One step: its name in the summary, and the command.
 struct Step {
     name: &'static str,
     command: Command,
 }
 
-/// Provisions, runs every step and reports all that failed.
+/// Provisions, runs every step and reports all failures.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let started = Instant::now();
     warn_of_a_small_disk();
@@ -109,7 +109,7 @@ fn carry_out(mut step: Step, failed: &mut Vec<&'static str>) {
     }
 }
 
-/// Compilers tell of a full disk in many ways, and late.
+/// Warns of a small disk, because compilers report a full disk late and in many ways.
 fn warn_of_a_small_disk() {
     let target = paths::target("");
     let Ok(disk) = rustix::fs::statvfs(&target) else {
@@ -127,13 +127,13 @@ fn warn_of_a_small_disk() {
 }
 
 impl Arguments {
-    /// Whether only some of the tests are wanted.
+    /// Whether only some of the tests are run.
     fn is_selective(&self) -> bool {
         self.filter.is_some() || !self.package.is_empty()
     }
 }
 
-/// The tests, which find of this machine what provisioning names.
+/// The test step. Of this machine, the tests find only what provisioning names.
 fn tests(arguments: &Arguments, found: &ForTests) -> Result<Step> {
     let ForTests {
         provisioned,
@@ -166,7 +166,7 @@ fn tests(arguments: &Arguments, found: &ForTests) -> Result<Step> {
     Ok(Step { name, command })
 }
 
-/// What each step that compiles or runs something has in its environment.
+/// Sets the environment of each step that compiles or runs something.
 fn surround(command: &mut Command, provisioned: &Provisions) {
     command.env("ORT_DYLIB_PATH", &provisioned.onnxruntime);
     command.env("ORT_DISABLE_TELEMETRY", "1");
@@ -191,7 +191,7 @@ fn steps(provisioned: &Provisions) -> Vec<Step> {
             "lints",
             "clippy --workspace --all-targets --quiet -- -D warnings",
         ),
-        // What `cargo xtask demo` builds has fewer features than anything above.
+        // The build of `cargo xtask demo` has fewer features than those above.
         cargo(
             "lints of the demo",
             "clippy --package sextant --no-default-features --quiet -- -D warnings",
@@ -200,8 +200,9 @@ fn steps(provisioned: &Provisions) -> Vec<Step> {
     ]
 }
 
-/// Whether builds keep what builds of changed sources reuse. It takes gigabytes: it is kept where `CARGO_INCREMENTAL`
-/// says so or a build kept it before, as where somebody changes the sources, and not where everything is built once.
+/// Whether builds keep the intermediate results that later builds of changed sources reuse. These take gigabytes. They
+/// are kept if `CARGO_INCREMENTAL` says so or an earlier build kept them, as on a machine on which the sources are
+/// changed, and not if everything is built once.
 fn keeps_intermediates() -> bool {
     if std::env::var_os("CARGO_INCREMENTAL").is_some() {
         return true;
@@ -223,7 +224,7 @@ fn deny_step(path: &std::path::Path, checks: &[&str], name: &'static str) -> Ste
     Step { name, command }
 }
 
-/// The advisory database lives in the network; without it there is nothing to compare with.
+/// The advisory database is in the network; without it there is nothing to compare with.
 fn advisories(path: &std::path::Path) -> Option<&'static str> {
     let mut fetch = shell::command(path);
     fetch.args(["--log-level", "off", "fetch", "db"]);

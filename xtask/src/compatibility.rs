@@ -1,8 +1,8 @@
-//! `cargo xtask compatibility`: what others have written, against a service as it is.
+//! `cargo xtask compatibility`: runs clients and testers of others against a service.
 //!
-//! Each suite comes from the package index, pinned in `xtask/compatibility/requirements.txt`, and is run against a
-//! service of its own that has the application `digits` with one model. What fails is printed with its reason and
-//! explained in docs/compatibility.md.
+//! Each suite comes from the package index, pinned in `xtask/compatibility/requirements.txt`. It runs against a service
+//! of its own that has the application `digits` with one model. Failures are printed with their reasons and explained
+//! in docs/compatibility.md.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -23,13 +23,13 @@ mod triton_qa;
 
 const REQUIREMENTS: &str = include_str!("../compatibility/requirements.txt");
 
-/// The libraries that the examples train with.
+/// The libraries with which the examples train.
 const EXPORTERS: &str = include_str!("../exports-requirements.txt");
 
 /// TensorFlow, which needs an environment of its own.
 const KERAS: &str = include_str!("../compatibility/keras-requirements.txt");
 
-/// Suites whose number of passed checks is a figure.
+/// Suites whose number of passed checks is reported as a figure.
 const FIGURES: [(&str, &str); 7] = [
     ("converters", "converted_models_passed"),
     ("tritonclient", "tritonclient_calls_passed"),
@@ -40,10 +40,10 @@ const FIGURES: [(&str, &str); 7] = [
     ("triton_qa", "triton_qa_suites_passed"),
 ];
 
-/// Measures few runs of each variant.
+/// A setting that measures few runs of each variant.
 const QUICK: &str = "variants.effort=quick";
 
-/// Inputs that schemathesis makes up for each operation.
+/// Inputs that schemathesis generates for each operation.
 const EXAMPLES: &str = "25";
 
 /// Options of `cargo xtask compatibility`.
@@ -83,23 +83,23 @@ enum Suite {
     TritonQa,
 }
 
-/// One thing that was tried.
+/// One check.
 #[derive(Debug)]
 struct Check {
     suite: &'static str,
     name: String,
-    /// Why it failed; none where it passed.
+    /// Why it failed; `None` if it passed.
     failure: Option<String>,
 }
 
-/// A service to run suites against.
+/// The service against which suites run.
 struct Bed {
     provisioned: Provisions,
     binary: PathBuf,
     python: PathBuf,
 }
 
-/// Runs the suites; fails where a check does.
+/// Runs the suites; fails if a check fails.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let provisioned = provision::runtime()?;
     let folder = provisioned.cache.join("python-compatibility");
@@ -109,7 +109,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         provisioned,
     };
     let suites: Vec<Suite> = match arguments.suites.is_empty() {
-        // What is in no package index, or is very large, is asked for by name.
+        // Suites that are in no package index, or are very large, run only if they are named.
         true => Suite::value_variants()
             .iter()
             .copied()
@@ -159,7 +159,7 @@ fn print(checks: &[Check], as_json: bool) {
     shell::say(format!("{} of {} passed", passed.count(), checks.len()));
 }
 
-/// How many checks of a suite passed, where it was run.
+/// Reports how many checks of a suite passed, if the suite ran.
 fn figure(checks: &[Check], suite: &str, metric: &str) {
     let own: Vec<_> = checks.iter().filter(|check| check.suite == suite).collect();
     let passed = own.iter().filter(|check| check.failure.is_none()).count();
@@ -173,12 +173,12 @@ fn figure(checks: &[Check], suite: &str, metric: &str) {
 // === impl Bed ===
 
 impl Bed {
-    /// A service with one model, and these settings.
+    /// A service with one model and these settings.
     fn serve(&self, settings: &[String]) -> Result<Server> {
         let address = server::free_address()?;
         let data = paths::empty_target("compatibility")?;
         let mut command = server::sextant(&self.binary, &self.provisioned, address, &data);
-        // Clients of this machine that measure it use it.
+        // Clients on this machine that measure the service use shared memory.
         command.args(["--set", "v2.shared_memory=true"]);
         for setting in settings {
             command.args(["--set", setting]);
@@ -188,7 +188,7 @@ impl Bed {
         Ok(server)
     }
 
-    /// Everything that the document lets a client send, and some that it does not.
+    /// Sends everything that the document allows, and some requests that it does not allow.
     fn schemathesis(&self, server: &Server, seed: u64) -> Result<Vec<Check>> {
         let program = self.python.with_file_name("schemathesis");
         let checks = [
@@ -203,7 +203,8 @@ impl Bed {
                 .arg(format!("http://{}/openapi.json", server.address))
                 .args(["--checks", &checks.join(",")])
                 .args(["--max-examples", EXAMPLES, "--seed", &seed.to_string()])
-                // The first does not end, and of both each event is held against the schema of the whole stream.
+                // The first stream does not end, and for both streams schemathesis would compare each event with the
+                // schema of the whole stream.
                 .args(["--exclude-path", "/v1/scaling/events"])
                 .args(["--exclude-path", "/v1/jobs/{job}/events", "--no-color"]),
         )?;
@@ -223,7 +224,7 @@ impl Bed {
         }])
     }
 
-    /// As their readme says, but for the folder from which the client package comes.
+    /// Runs the examples as their readme says, except for the folder of the client package.
     fn examples(&self, server: &Server) -> Result<Vec<Check>> {
         let cache = &self.provisioned.cache;
         let trees = python::environment(&cache.join("exports"), EXPORTERS)?;

@@ -1,9 +1,8 @@
-//! `cargo xtask compose-test`: the local stack of `docker-compose.yml`, with real containers.
+//! `cargo xtask compose-test`: tests the local stack of `docker-compose.yml` with real containers.
 //!
-//! It builds the image, starts everything as users do, registers the digits example, and then scales,
-//! kills, cuts off and upgrades what runs while queries come at a steady rate. Each query must have one
-//! outcome; what clients may see of each phase is stated with it (`phases.rs`). Where no engine answers,
-//! the command says so and succeeds.
+//! The test builds the image, starts everything as users do, and registers the digits example. Then it scales, kills,
+//! cuts off and upgrades processes while queries come at a steady rate. Each query must have exactly one outcome;
+//! `phases.rs` states for each phase what clients may see. If there is no engine, the command says so and succeeds.
 
 mod autoscale;
 mod load;
@@ -32,11 +31,11 @@ use phases::{PHASES, Phase};
 use report::{FirstAnswer, Report};
 use stack::{Kind, Stack};
 
-/// The image that is built here.
+/// The name of the image that is built here.
 const IMAGE: &str = "sextant:compose-test";
-/// How long queries come before something is done, and after it is over.
+/// Time of load before a phase does something, and after it is over.
 const AROUND: Duration = Duration::from_secs(3);
-/// How long the first answer may take.
+/// Longest time until the first answer.
 const FIRST_WITHIN: Duration = Duration::from_secs(120);
 const PROMETHEUS: &str = "prom/prometheus:";
 const GRAFANA: &str = "grafana/grafana:";
@@ -64,7 +63,7 @@ pub struct Arguments {
     json: bool,
 }
 
-/// Runs the test and prints what was seen.
+/// Runs the test and prints the results.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let mut report = Report::new(arguments.json);
     let version = match engine::version() {
@@ -94,7 +93,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(report.finish())
 }
 
-/// Has the images of others, and builds ours unless one was named.
+/// Gets the images of others, and builds ours unless one is named.
 fn images(stack: &Stack, arguments: &Arguments) -> Result<Images> {
     let mut desired = stack.images()?;
     if arguments.image.is_none() {
@@ -137,7 +136,7 @@ fn exercise(
     Ok(())
 }
 
-/// As many workers as the file says.
+/// The phases with the number of workers that the file sets.
 fn fixed(stack: &Stack, arguments: &Arguments, report: &mut Report) -> Result<()> {
     report.first_answer(&first_answer(stack)?);
     for model in &demo::MODELS[1..] {
@@ -159,7 +158,7 @@ fn fixed(stack: &Stack, arguments: &Arguments, report: &mut Report) -> Result<()
     Ok(())
 }
 
-/// From nothing but images to the first answer.
+/// Measures the time from images only to the first answer.
 fn first_answer(stack: &Stack) -> Result<FirstAnswer> {
     let begun = Instant::now();
     stack.up(&["--no-build"])?;
@@ -212,7 +211,7 @@ fn register(stack: &Stack, model: &str) -> Result<()> {
     ]))
 }
 
-/// Does what a phase does while queries come.
+/// Runs a phase while queries come.
 fn under_load(
     stack: &Stack,
     phase: &Phase,
@@ -236,16 +235,16 @@ fn under_load(
     })
 }
 
-/// What was seen of a phase.
+/// The results of a phase.
 struct PhaseReport {
     tally: Tally,
-    /// How long it took until all was well again.
+    /// Time until everything was healthy again.
     took: Duration,
-    /// Outcomes that the front end counted; nothing where it began again.
+    /// Outcomes that the front end counted; `None` if it was restarted.
     counted: Option<u64>,
 }
 
-/// Queries that the front end has answered or refused since it started.
+/// Number of queries that the front end has answered or refused since it started.
 fn counted(stack: &Stack) -> Result<u64> {
     let mut connection = crate::http::Connection::open(stack.api, Duration::from_secs(30))?;
     let metrics = connection.get("/metrics")?;

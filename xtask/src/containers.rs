@@ -10,7 +10,7 @@ pub mod engine;
 pub mod images;
 pub mod stand_ins;
 
-/// A lock that is held while a command runs whose containers always have the same names.
+/// A lock for commands whose containers always have the same names; it is held while such a command runs.
 pub fn alone(command: &str) -> Result<File> {
     let path = paths::cache()?.join(format!("{command}.lock"));
     let file = File::create(&path);

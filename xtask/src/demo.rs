@@ -1,4 +1,4 @@
-//! `cargo xtask demo`: from a fresh clone to four models that answer one application.
+//! `cargo xtask demo`: from a fresh clone to four models that serve one application.
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -31,13 +31,13 @@ pub struct Arguments {
 /// The example's models, cheapest first.
 pub const MODELS: [&str; 4] = ["logistic", "mlp", "cnn-small", "cnn-large"];
 
-/// Row 0 of `examples/digits/test.npz`: its pixels, and the digit they show.
+/// Row 0 of `examples/digits/test.npz`: its pixels. The image shows the digit [`DIGIT`].
 const IMAGE: &str = "0,0,10,16,15,1,0,0,0,0,16,12,5,0,0,0,0,2,16,9,4,0,0,0,0,4,16,16,16,14,2,0,\
     0,1,10,4,1,16,4,0,0,0,0,0,2,16,7,0,0,0,7,8,14,16,3,0,0,0,6,13,10,4,0,0";
-/// What the image of [`query`] shows.
+/// The digit that the image of [`query`] shows.
 pub const DIGIT: usize = 5;
 
-/// A query to try: what it is about, and its targets.
+/// A query to try: its purpose and its targets.
 struct Try {
     about: &'static str,
     targets: Value,
@@ -71,7 +71,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// Registers the example's models with the command line client; what is there already stays.
+/// Registers the example's models with the command line client. Models that are already registered remain.
 pub fn register(binary: &Path, address: SocketAddr) -> Result<()> {
     for model in MODELS {
         register_model(binary, address, ("digits", model))?;
@@ -111,7 +111,7 @@ fn check_free(address: SocketAddr) -> Result<()> {
     Ok(())
 }
 
-/// A query that was answered.
+/// An answered query.
 pub struct DemoQuery {
     about: &'static str,
     body: Value,
@@ -119,7 +119,7 @@ pub struct DemoQuery {
     digit: Option<usize>,
 }
 
-/// Asks each of the demo's queries once.
+/// Sends each of the demo's queries once.
 pub fn ask(server: &Server) -> Result<Vec<DemoQuery>> {
     queries()
         .into_iter()
@@ -194,7 +194,7 @@ pub fn query(targets: &Value) -> Value {
     })
 }
 
-/// Position of the greatest score.
+/// Position of the largest score.
 pub fn best(scores: &Value) -> Option<usize> {
     let scores = scores
         .as_array()?

@@ -1,23 +1,24 @@
-//! The floors of the workspace: which folders lie on which, from below.
+//! The floors of the workspace: the folders of each floor, from the bottom up.
 
 use std::path::Path;
 
-/// One of them.
+/// A floor.
 pub struct Floor {
-    /// As ARCHITECTURE.md calls it.
+    /// Its name in ARCHITECTURE.md.
     pub name: &'static str,
-    /// Its folders; an inner one may lie on another floor.
+    /// Its folders. A folder inside may lie on another floor.
     pub folders: &'static [&'static str],
 }
 
-/// They reach each other by the traits and messages of `crates/wire` alone. Packages inside the folder of one are parts
-/// of it.
+/// The roles. They reach each other only through the traits and messages of `crates/wire`. Packages inside the folder
+/// of a role are parts of it.
 pub const ROLES: &[&str] = &["worker", "dispatcher", "autoscaler", "variant-gen", "api"];
 
-/// Nothing outside it is built of it; tests of decisions may run the policies of others.
+/// The laboratory. Nothing outside depends on it, except that tests of decisions may run the policies of others.
 pub const LABORATORY: &str = "lab";
 
-/// From below, as ARCHITECTURE.md has them from above. Packages of one floor may be built of each other.
+/// The floors from the bottom up; ARCHITECTURE.md lists them from the top. Packages of one floor may depend on each
+/// other.
 pub const FLOORS: &[Floor] = &[
     floor("types", &["crates/types"]),
     floor("decisions", &["crates/decide"]),
@@ -45,7 +46,7 @@ const fn floor(name: &'static str, folders: &'static [&'static str]) -> Floor {
     Floor { name, folders }
 }
 
-/// The number of the floor on which a folder or file lies.
+/// The number of the floor of a folder or file.
 pub fn of(path: &Path) -> Option<usize> {
     let floors = FLOORS.iter().enumerate();
     let around = floors.flat_map(|(at, of)| of.folders.iter().map(move |it| (at, Path::new(it))));

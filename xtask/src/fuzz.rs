@@ -1,5 +1,4 @@
-//! `cargo xtask fuzz`: libFuzzer makes up bytes for every reader of what comes from outside. The targets lie
-//! in `fuzz/`.
+//! `cargo xtask fuzz`: libFuzzer generates bytes for every reader of external input. The targets lie in `fuzz/`.
 
 use std::{
     collections::VecDeque,
@@ -19,16 +18,16 @@ use crate::{
     shell::{self, say},
 };
 
-/// What the fuzzers are built for: a triple of its own keeps their flags from build scripts.
+/// The target triple of the fuzzers. An explicit triple keeps their flags from build scripts.
 const TRIPLE: &str = "x86_64-unknown-linux-gnu";
 
 /// Largest input, bytes.
 const MOST_BYTES: u32 = 16 << 10;
 
-/// Memory that a target may take, MB: an input that takes more is a finding.
+/// Most memory of a target, MB. An input that takes more is a finding.
 const MOST_MEMORY_MB: u32 = 2048;
 
-/// Seconds that one input may take: more is a finding.
+/// Most time for one input, seconds. An input that takes longer is a finding.
 const MOST_SECONDS: u32 = 10;
 
 /// Options of `cargo xtask fuzz`.
@@ -53,29 +52,29 @@ pub struct Arguments {
     json: bool,
 }
 
-/// One target and where its files lie.
+/// One target, with the folders of its files.
 struct Target {
     name: String,
     program: PathBuf,
-    /// What is committed.
+    /// The committed inputs.
     seeds: PathBuf,
-    /// What was found to reach new code on this machine.
+    /// Inputs that reached new code on this machine.
     corpus: PathBuf,
-    /// Inputs that broke a promise.
+    /// Inputs that violated a property.
     findings: PathBuf,
     log: PathBuf,
 }
 
-/// A target that is being fuzzed.
+/// A target in a running fuzzer.
 struct RunningTarget {
     target: Target,
     child: Child,
     started: Instant,
-    /// Processor time it had when it was last looked at.
+    /// Its processor time when it was last read.
     worked: Duration,
 }
 
-/// Builds the targets, fuzzes each for its time and reports what broke.
+/// Builds the targets, fuzzes each for its time and reports findings.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let cargo_fuzz = tools::cargo_fuzz(&paths::cache()?)?;
     let names = names(&arguments.targets)?;
@@ -83,8 +82,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         shell::command(cargo_fuzz)
             .args(["build", "--fuzz-dir"])
             .arg(paths::root().join("fuzz"))
-            // Coverage needs no sanitizer, and so no compiler but the pinned one; there is no unsafe code
-            // to watch.
+            // Coverage needs no sanitizer, and so no compiler except the pinned one. There is no unsafe code to check.
             .args(["--sanitizer", "none", "--features", "libfuzzer"])
             .args(["--target", TRIPLE]),
     )?;
@@ -133,7 +131,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     })
 }
 
-/// Targets by the files of `fuzz/fuzz_targets`; all of them when none is asked for.
+/// Targets by the files of `fuzz/fuzz_targets`; all of them if none is named.
 fn names(asked: &[String]) -> Result<Vec<String>> {
     let folder = paths::root().join("fuzz/fuzz_targets");
     let mut known = Vec::new();
@@ -212,7 +210,7 @@ impl Target {
         })
     }
 
-    /// Copies inputs that reach what no committed one reaches.
+    /// Copies inputs that reach code which no committed input reaches.
     fn merge(&self) -> Result<()> {
         shell::run(
             shell::command(&self.program)
@@ -230,7 +228,7 @@ impl Target {
 // === impl RunningTarget ===
 
 impl RunningTarget {
-    /// Asks the fuzzer to end once it had `time` on a processor.
+    /// Asks the fuzzer to end once it has used `time` of a processor.
     ///
     /// # Errors
     ///
@@ -248,7 +246,7 @@ impl RunningTarget {
         Ok(())
     }
 
-    /// Reports what one target did and returns how many inputs broke it.
+    /// Reports the results of a target and returns its number of findings.
     fn report(&self, report: &mut Report) -> Result<usize> {
         let target = &self.target;
         let log = fs::read(&target.log)?;
@@ -289,14 +287,14 @@ impl RunningTarget {
     }
 }
 
-/// Time that the first thread of a process, which does all of a fuzzer's work, had on a processor.
+/// Processor time of the first thread of a process, which does all the work of a fuzzer.
 fn worked(process: u32) -> Option<Duration> {
     let counted = fs::read_to_string(format!("/proc/{process}/schedstat")).ok()?;
     let nanoseconds = counted.split_ascii_whitespace().next()?.parse().ok()?;
     Some(Duration::from_nanos(nanoseconds))
 }
 
-/// A number that the fuzzer prints at its end.
+/// A number that the fuzzer prints when it ends.
 fn stat(log: &str, name: &str) -> Option<u64> {
     let line = log.lines().find_map(|line| line.strip_prefix(name))?;
     line.trim().parse().ok()

@@ -1,4 +1,5 @@
-//! `cargo xtask gpu-kit`: a folder that measures the CUDA engine on a machine without Rust and without a network.
+//! `cargo xtask gpu-kit`: builds a folder that measures the CUDA engine on a machine without Rust and without a
+//! network.
 
 use std::path::{Path, PathBuf};
 
@@ -9,13 +10,13 @@ use crate::{
     shell::{self, say},
 };
 
-/// Largest folder, bytes: it is carried by whatever connection a machine has.
+/// Largest size of the folder, bytes: the folder must pass over slow connections.
 const MOST_BYTES: u64 = 20 << 20;
 
-/// The C library of the oldest system that it is to start on.
+/// The version of glibc of the oldest system on which it must start.
 const OLDEST_GLIBC: (u32, u32) = (2, 36);
 
-/// What lies beside the program.
+/// The scripts beside the program.
 const SCRIPTS: [&str; 2] = ["run.sh", "pytorch.py"];
 
 /// Options of `cargo xtask gpu-kit`.
@@ -29,7 +30,7 @@ pub struct Arguments {
     service: bool,
 }
 
-/// Builds the folder and says how to use it.
+/// Builds the folder and prints how to use it.
 pub fn run(arguments: &Arguments) -> Result<()> {
     let folder = make(arguments.to.as_deref())?;
     if arguments.service {
@@ -44,7 +45,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// Builds the folder, `target/gpu-kit` unless another one is named, and says how large it is.
+/// Builds the folder, `target/gpu-kit` unless another one is named, and prints its size.
 pub fn make(to: Option<&Path>) -> Result<PathBuf> {
     let folder = match to {
         Some(folder) => std::path::absolute(folder)?,
@@ -64,7 +65,7 @@ pub fn make(to: Option<&Path>) -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// Puts in what the part `service` needs.
+/// Adds what the part `service` needs.
 fn add_service(folder: &Path) -> Result<()> {
     let program = folder.join("sextant");
     std::fs::copy(build("sextant", "sextant")?, &program)?;
@@ -80,7 +81,7 @@ fn add_service(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A program of a package, as it is released.
+/// A release build of a program of a package.
 fn build(package: &str, program: &str) -> Result<PathBuf> {
     let arguments = ["build", "--release", "--package", package, "--bin", program];
     shell::run(shell::command("cargo").args(arguments))?;
@@ -91,7 +92,7 @@ fn mebibytes(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1 << 20)
 }
 
-/// Size, and on which systems it starts.
+/// Checks the size, and on which systems the program starts.
 fn check(folder: &Path, program: &Path) -> Result<()> {
     let mut bytes = 0;
     for name in SCRIPTS.iter().chain(&["gpu_suite"]) {

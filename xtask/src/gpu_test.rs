@@ -1,6 +1,6 @@
-//! `cargo xtask gpu-test`: the CUDA engine on a GPU of this machine, in one command.
+//! `cargo xtask gpu-test`: tests the CUDA engine on a GPU of this machine, in one command.
 //!
-//! Builds the kit of `cargo xtask gpu-kit`, runs its script and shows what it found. Exits with 2 where there is no
+//! It builds the kit of `cargo xtask gpu-kit`, runs its script and shows the results. It exits with 2 if there is no
 //! GPU.
 
 mod table;
@@ -14,10 +14,10 @@ use crate::provision::{self, Provisions, nvrtc, python};
 use crate::shell::{self, say};
 use crate::{gpu_kit, paths};
 
-/// Exit status where there is no GPU.
+/// Exit status if there is no GPU.
 const NO_DEVICE: u8 = 2;
 
-/// What a driver makes for its devices; the second is that of Windows' subsystem for Linux.
+/// The device files of a driver; the second is that of Windows' subsystem for Linux.
 const DEVICE_FILES: [&str; 2] = ["/dev/nvidiactl", "/dev/dxg"];
 
 /// Options of `cargo xtask gpu-test`.
@@ -41,7 +41,7 @@ pub struct Arguments {
     only: Vec<String>,
 }
 
-/// Runs the suite and prints what it found.
+/// Runs the suite and prints the results.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     if arguments.compile_only {
         return compile(arguments.json);
@@ -57,7 +57,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     measure(&mut script(&provisioned, arguments)?, arguments.json)
 }
 
-/// The kit's script, with what is provisioned here.
+/// The script of the kit, with what is provisioned here.
 fn script(provisioned: &Provisions, arguments: &Arguments) -> Result<Command> {
     let kit = gpu_kit::make(None)?;
     let mut command = shell::command("sh");
@@ -85,7 +85,7 @@ fn measure(script: &mut Command, json: bool) -> Result<ExitCode> {
     Ok(code(output.status.code()))
 }
 
-/// Compiling needs neither optimised code nor a device.
+/// Compiles the kernels only. This needs neither optimised code nor a device.
 fn compile(json: bool) -> Result<ExitCode> {
     let cache = paths::cache()?;
     let python = python::ensure(&cache)?;

@@ -1,7 +1,6 @@
-//! A small HTTP/1.1 client for one server on this machine: one connection that is kept open.
+//! A small HTTP/1.1 client for one server on this machine, with one connection that is kept open.
 //!
-//! It exists so that xtask stays quick to build, and so that what it measures contains little of
-//! its own.
+//! It exists so that xtask is quick to build, and so that measurements include little of the client.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -10,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-/// A request's answer.
+/// The response to a request.
 pub struct Response {
     /// HTTP status.
     pub status: u16,
@@ -18,12 +17,12 @@ pub struct Response {
     pub body: Vec<u8>,
     /// Whether the server closes the connection after it.
     pub closes: bool,
-    /// When to ask again, where the server says it.
+    /// When to try again, if the server says it.
     pub retry_after: Option<Duration>,
 }
 
 impl Response {
-    /// The body as JSON if the status is a success, else an error that quotes the body.
+    /// The body as JSON if the status is a success, otherwise an error that quotes the body.
     pub fn json(&self) -> Result<Value> {
         if !(200..300).contains(&self.status) {
             bail!(
@@ -44,7 +43,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Connects; requests wait at most `timeout` for an answer.
+    /// Connects. Requests wait at most `timeout` for a response.
     pub fn open(address: SocketAddr, timeout: Duration) -> Result<Self> {
         let stream = TcpStream::connect_timeout(&address, Duration::from_secs(5))
             .with_context(|| format!("cannot connect to `{address}`"))?;
@@ -72,7 +71,7 @@ impl Connection {
         )
     }
 
-    /// `POST path` with a body of two parts: JSON, and tensors behind it, as in the Open Inference Protocol.
+    /// `POST path` with a body of two parts: JSON followed by tensors, as in the Open Inference Protocol.
     pub fn post_binary(&mut self, path: &str, json: &str, tensors: &[u8]) -> Result<Response> {
         let kind = format!(
             "application/octet-stream\r\ninference-header-content-length: {}",
@@ -81,14 +80,14 @@ impl Connection {
         self.send("POST", path, &kind, &[json.as_bytes(), tensors].concat())
     }
 
-    /// Sends a request and reads its answer.
+    /// Sends a request and reads its response.
     pub fn send(&mut self, method: &str, path: &str, kind: &str, body: &[u8]) -> Result<Response> {
         self.ask(method, path, kind, body)?;
         self.receive()
             .with_context(|| format!("no valid answer to `{method} {path}`"))
     }
 
-    /// Sends a request whose answer nobody reads yet.
+    /// Sends a request without reading the response.
     pub fn ask(&mut self, method: &str, path: &str, kind: &str, body: &[u8]) -> Result<()> {
         let head = format!(
             "{method} {path} HTTP/1.1\r\nhost: {}\r\naccept: application/json\r\n\
@@ -166,7 +165,7 @@ mod tests {
     use super::*;
     use std::net::TcpListener;
 
-    /// Answers one connection's requests with the given texts, in order.
+    /// Responds to the requests of one connection with the given texts, in order.
     fn server(answers: &'static [&'static str]) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();

@@ -1,6 +1,6 @@
 //! `cargo xtask`: development commands.
 //!
-//! Progress goes to standard error; standard output carries results only.
+//! Progress goes to standard error; standard output has only results.
 #![expect(clippy::print_stdout, reason = "results go to standard output")]
 
 mod bare;

@@ -1,4 +1,4 @@
-//! Models for performance work: right shapes and costs, random weights.
+//! Models for performance work, with realistic shapes and costs and random weights.
 
 use std::path::PathBuf;
 
@@ -14,14 +14,14 @@ pub struct Arguments {
     names: Vec<String>,
 }
 
-/// Writes the models that are asked for into `target/models`.
+/// Writes the requested models into `target/models`.
 pub fn run(arguments: &Arguments) -> Result<()> {
     let provisioned = provision::runtime()?;
     let names: Vec<&str> = arguments.names.iter().map(String::as_str).collect();
     write(&provisioned.python, &names).map(|_| ())
 }
 
-/// Writes the named models, or all, unless they are there; returns their folder.
+/// Writes the named models, or all, unless they exist; returns their folder.
 pub fn write(python: &std::path::Path, names: &[&str]) -> Result<PathBuf> {
     let folder = paths::target("models");
     shell::run(python::script(python, "models.py").arg(&folder).args(names))?;

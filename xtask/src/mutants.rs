@@ -1,6 +1,6 @@
-//! `cargo xtask mutants`: whether the tests notice small changes of the code.
+//! `cargo xtask mutants`: measures whether the tests notice small changes of the code.
 //!
-//! cargo-mutants edits the code in a git worktree below `target/mutants`: the checkout itself is left alone. See
+//! cargo-mutants edits the code in a git worktree below `target/mutants` and leaves the checkout alone. See
 //! `docs/mutants.md`.
 
 use std::{fs, path::PathBuf, process::ExitCode};
@@ -16,8 +16,8 @@ use crate::{
     tree::Tree,
 };
 
-/// The packages whose tests are meant to notice every change, and which part of their mutants a sample has: about
-/// sixty of each.
+/// The packages whose tests are meant to notice every change, and the part of their mutants in a sample: about sixty of
+/// each.
 const PACKAGES: [(&str, &str); 9] = [
     ("sextant-metadata", "0/4"),
     ("sextant-registry", "0/7"),
@@ -49,16 +49,16 @@ pub struct Arguments {
     json: bool,
 }
 
-/// What became of the mutants of a package.
+/// The outcomes of a package's mutants.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct Outcome {
     /// A test failed, or did not end.
     caught: u64,
-    /// No test did.
+    /// No test failed.
     missed: u64,
 }
 
-/// Tries the mutants of one package after the other.
+/// Tests the mutants of one package after the other.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let cargo_mutants = tools::cargo_mutants(&paths::cache()?)?;
     let tree = Tree::at_head("mutants")?;
@@ -86,7 +86,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Packages and which part of their mutants is tried.
+/// The packages, and the part of their mutants that is tested.
 fn samples(arguments: &Arguments) -> Vec<(String, String)> {
     let usual = |package: &str| {
         let known = PACKAGES.iter().find(|(name, _)| *name == package);
@@ -117,7 +117,7 @@ fn try_package(
         .args(["--no-shuffle", "--colors", "never", "--output"])
         .arg(&outcomes)
         .current_dir(&tree.path)
-        // What the checkout has compiled of others' code is used; ours is told apart by its path.
+        // The dependencies that the checkout has compiled are reused; our own packages differ by their path.
         .env("CARGO_TARGET_DIR", paths::target(""));
     for file in &arguments.files {
         command.args(["--file", file]);
@@ -125,7 +125,7 @@ fn try_package(
     if !arguments.tests.is_empty() {
         command.args(["--", "--"]).args(&arguments.tests);
     }
-    // Its list of those that no test noticed goes where progress goes.
+    // The list of missed mutants goes where progress goes.
     let status = shell::results(&mut command)?;
     eprint!("{}", String::from_utf8_lossy(&status.stdout));
     let file = outcomes.join("mutants.out/outcomes.json");
@@ -147,7 +147,7 @@ fn try_package(
 // === impl Outcome ===
 
 impl Outcome {
-    /// From what cargo-mutants writes; mutants that do not compile are none.
+    /// Reads the report of cargo-mutants. Mutants that do not compile do not count.
     fn read(said: &Value) -> Self {
         let count = |what: &str| said[what].as_u64().unwrap_or(0);
         Self {

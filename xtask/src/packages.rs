@@ -1,4 +1,4 @@
-//! The packages of the workspace: where they lie, and which of them depend on which.
+//! The packages of the workspace: their folders and their dependencies.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,22 +10,22 @@ use serde_json::Value;
 
 use crate::{paths, shell};
 
-/// By their names.
+/// The packages by name.
 pub struct Packages(BTreeMap<String, Package>);
 
-/// One of them.
+/// A package.
 pub struct Package {
-    /// Relative to the root of the workspace.
+    /// Its folder, relative to the root of the workspace.
     pub folder: PathBuf,
-    /// What it is built of, its tests left out.
+    /// Its dependencies without those of its tests.
     #[cfg(test)]
     pub built_of: BTreeSet<String>,
-    /// The same with what its tests are built of.
+    /// Its dependencies with those of its tests.
     pub depends_on: BTreeSet<String>,
 }
 
 impl Packages {
-    /// Asks cargo.
+    /// Reads the packages from cargo.
     ///
     /// # Errors
     ///
@@ -41,7 +41,7 @@ impl Packages {
     ///
     /// # Errors
     ///
-    /// It is no such document, or a package lies elsewhere.
+    /// The document is not of this form, or a package lies elsewhere.
     pub fn read(metadata: &Value, root: &Path) -> Result<Self> {
         let packages = metadata["packages"].as_array();
         let packages = packages.context("`cargo metadata` names no packages")?;
@@ -49,7 +49,7 @@ impl Packages {
         Ok(Self(read.collect::<Result<_>>()?))
     }
 
-    /// Each with its name.
+    /// Each package with its name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Package)> {
         self.0
             .iter()
@@ -62,7 +62,7 @@ impl Packages {
         self.0.get(name)
     }
 
-    /// The package in whose folder a file lies, the innermost: its name.
+    /// The name of the innermost package whose folder contains a file.
     pub fn owner(&self, file: &Path) -> Option<&str> {
         let around = self.iter().filter(|(_, it)| file.starts_with(&it.folder));
         let innermost = around.max_by_key(|(_, it)| it.folder.components().count());

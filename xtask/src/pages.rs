@@ -1,4 +1,4 @@
-//! The pages for people, looked at: `bench page` counts, `picture` takes the README's picture.
+//! Looks at the pages for people: `bench page` counts, `picture` takes the README's picture.
 
 use std::path::Path;
 use std::process::Command;
@@ -11,15 +11,15 @@ use crate::provision::{self, Provisions, needs};
 use crate::server::{self, Server};
 use crate::{demo, paths, shell};
 
-/// What `tests/pages/look.py` opens.
+/// The pages that `tests/pages/look.py` opens.
 const PAGES: [&str; 4] = ["/", "/registered", "/size", "/answer"];
-/// Where the README's picture is.
+/// The file of the README's picture.
 const PICTURE: &str = "docs/images/pages.png";
-/// What is asked, milliseconds and accuracy.
+/// The targets of the queries, milliseconds and accuracy.
 const TARGETS: [(f64, f64); 3] = [(50.0, 0.9), (50.0, 0.95), (500.0, 0.98)];
-/// How long the first answer may take.
+/// Longest time until the first answer.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long queries are asked before pages are looked at.
+/// Time of load before pages are looked at.
 const LOAD: Duration = Duration::from_secs(20);
 
 /// A service with something to show.
@@ -28,11 +28,11 @@ struct Bed {
     server: Server,
 }
 
-/// What was counted.
+/// The counts.
 pub struct PageFigures {
-    /// What axe-core finds, over all pages, themes and widths.
+    /// Violations that axe-core finds, over all pages, themes and widths.
     pub violations: usize,
-    /// All pages and what they load, compressed with gzip, bytes.
+    /// Size of all pages and what they load, compressed with gzip, bytes.
     pub gzip_bytes: f64,
 }
 
@@ -70,8 +70,8 @@ pub fn picture() -> Result<()> {
 // === impl Bed ===
 
 impl Bed {
-    /// A service with the demo's models that has been asked for so long. Its data stay, so that a second one has the
-    /// models registered.
+    /// A service with the demo's models that has had load for `load`. Its data remain, so that the models are already
+    /// registered the next time.
     fn prepare(load: Duration) -> Result<Self> {
         let provisioned = provision::runtime()?;
         needs::install(needs::BROWSER)?;
@@ -89,7 +89,7 @@ impl Bed {
         Ok(bed)
     }
 
-    /// Asks what can be answered, for so long and at least once, and what cannot.
+    /// Sends queries that can be answered, for `load` and at least once, and queries that cannot.
     fn ask(&self, binary: &Path, load: Duration) -> Result<()> {
         let address = format!("http://{}", self.server.address);
         let set = ["--latency-ms", "50", "--min-accuracy", "0.95"];
@@ -101,7 +101,7 @@ impl Bed {
         });
         let (begun, mut answered) = (Instant::now(), 0);
         while answered == 0 || begun.elapsed() < load {
-            // One that comes too late on a busy machine belongs into the picture.
+            // An answer that is late because the machine is busy may be in the picture.
             let asked = queries
                 .iter()
                 .map(|query| self.server.ask("/v1/queries", query));

@@ -1,4 +1,4 @@
-//! Where things lie.
+//! Paths of files and folders.
 
 use std::path::{Path, PathBuf};
 
@@ -13,14 +13,14 @@ pub fn root() -> PathBuf {
         .to_path_buf()
 }
 
-/// Build outputs that are not cargo's own: `target/<name>`.
+/// The folder of build outputs that are not cargo's: `target/<name>`.
 pub fn target(name: &str) -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR")
         .map_or_else(|| root().join("target"), |dir| root().join(dir))
         .join(name)
 }
 
-/// The same, as an empty folder: nothing of an earlier run is in it.
+/// The same folder, emptied of everything from an earlier run.
 pub fn empty_target(name: &str) -> Result<PathBuf> {
     let folder = target(name);
     if folder.exists() {
@@ -30,7 +30,7 @@ pub fn empty_target(name: &str) -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// What is downloaded or built once: `$SEXTANT_CACHE`, else `$XDG_CACHE_HOME/sextant`, else
+/// The folder of what is downloaded or built once: `$SEXTANT_CACHE`, otherwise `$XDG_CACHE_HOME/sextant`, otherwise
 /// `~/.cache/sextant`. The server looks for the ONNX Runtime library in the same place.
 pub fn cache() -> Result<PathBuf> {
     let folder = |name| {

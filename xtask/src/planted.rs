@@ -1,7 +1,7 @@
-//! `cargo xtask planted`: whether the campaign of faults notices the bugs of `tests/planted`.
+//! `cargo xtask planted`: measures whether the campaign of faults notices the bugs of `tests/planted`.
 //!
-//! Patches are applied one at a time in a git worktree below `target/planted`, at the commit that is checked out
-//! here: the checkout itself is never edited. The campaign is that of the checkout.
+//! Patches are applied one at a time in a git worktree below `target/planted`, at the commit that is checked out here.
+//! The checkout itself is never edited. The campaign is that of the checkout.
 
 use std::{
     collections::BTreeSet,
@@ -19,10 +19,10 @@ use crate::{
     tree::Tree,
 };
 
-/// Runs that each bug meets, until one notices it: a single process and fleets, with faults of most kinds. A
-/// patch that begins with `Seed: N` meets that run first.
+/// Seeds of the runs that test each bug, until one notices it: a single process and fleets, with most kinds of faults.
+/// A patch that begins with `Seed: N` is tested with that run first.
 const SEEDS: [u64; 5] = [10, 9, 25, 477, 6];
-/// How long the load of a run meets faults, seconds.
+/// Time in which the load of a run meets faults, seconds.
 const SECONDS: u64 = 8;
 
 /// Options of `cargo xtask planted`.
@@ -35,7 +35,7 @@ pub struct Arguments {
     json: bool,
 }
 
-/// What is used again and again.
+/// The binaries and the worktree that all patches share.
 struct Stage {
     campaign: PathBuf,
     onnxruntime: PathBuf,
@@ -44,13 +44,13 @@ struct Stage {
     target: PathBuf,
 }
 
-/// What a run says.
+/// The verdict of a run.
 struct RunVerdict {
     seed: u64,
     rules: BTreeSet<String>,
 }
 
-/// Plants one bug after another and tells which were found.
+/// Plants the bugs one after the other and reports which were found.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let patches = patches(&arguments.names)?;
     let stage = Stage::set()?;
@@ -101,7 +101,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The patches of these names, all where there is none; sorted.
+/// The patches of these names, or all if there are no names; sorted.
 fn patches(names: &[String]) -> Result<Vec<PathBuf>> {
     let folder = paths::root().join("tests/planted");
     let mut all: Vec<PathBuf> = fs::read_dir(&folder)?
@@ -122,7 +122,7 @@ fn name_of(patch: &Path) -> String {
     name.to_string_lossy().into_owned()
 }
 
-/// The runs that a bug meets, in order.
+/// The seeds of the runs that test a bug, in order.
 fn seeds(patch: &Path) -> Result<Vec<u64>> {
     let text = fs::read_to_string(patch)?;
     let own = text
@@ -138,7 +138,7 @@ fn seeds(patch: &Path) -> Result<Vec<u64>> {
 }
 
 impl Stage {
-    /// Builds the service and the campaign, and makes the worktree.
+    /// Builds the service and the campaign, and creates the worktree.
     fn set() -> Result<Self> {
         let provisioned = provision::stores()?;
         let build = "build --workspace --bin sextant --example chaos";
@@ -151,7 +151,7 @@ impl Stage {
         })
     }
 
-    /// Builds the service with a bug, runs the campaign over it, and takes the bug out again.
+    /// Builds the service with a bug, runs the campaign on it, and removes the bug.
     fn plant(&self, patch: &Path) -> Result<Option<RunVerdict>> {
         let name = name_of(patch);
         let file = patch.to_string_lossy();
@@ -176,7 +176,7 @@ impl Stage {
         Ok(self.target.join("debug/sextant"))
     }
 
-    /// What the first run notices that notices anything.
+    /// The verdict of the first run that notices anything.
     fn campaign(&self, binary: &Path, seeds: &[u64]) -> Result<Option<RunVerdict>> {
         for seed in seeds.iter().copied() {
             let mut campaign = shell::command(&self.campaign);

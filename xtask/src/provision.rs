@@ -1,9 +1,8 @@
-//! What a fresh machine lacks: the libraries of engines, a Python with pinned packages, tools,
-//! servers.
+//! Provisions what a fresh machine lacks: the libraries of engines, a Python with pinned packages, tools, servers.
 //!
-//! Every step looks first, prints what it found or does, and leaves what it made in the cache
-//! folder, so that a second run needs no network. Downloads come from package registries only
-//! (PyPI, crates.io, the system's packages) and are checked against pinned versions or checksums.
+//! Every step first checks what exists, prints what it finds or does, and leaves its results in the cache folder, so
+//! that a second run needs no network. Downloads come only from package registries (PyPI, crates.io, the system's
+//! packages) and are checked against pinned versions or checksums.
 
 pub mod compose;
 pub mod helm;
@@ -26,7 +25,7 @@ use anyhow::Result;
 
 use crate::paths;
 
-/// Where the provisioned things are.
+/// The paths of what is provisioned.
 pub struct Provisions {
     /// The cache folder.
     pub cache: PathBuf,
@@ -38,24 +37,24 @@ pub struct Provisions {
     pub folders: Vec<PathBuf>,
 }
 
-/// What the tests need: what they find, and what runs them.
+/// What the tests need, and what runs them.
 pub struct ForTests {
-    /// What they and the service need.
+    /// What the tests and the service need.
     pub provisioned: Provisions,
     /// `cargo-nextest`.
     pub nextest: PathBuf,
 }
 
-/// What `cargo xtask provision` leaves for `cargo xtask test`.
+/// What `cargo xtask provision` makes for `cargo xtask test`.
 pub struct Everything {
     /// What the tests need.
     pub tests: ForTests,
-    /// `cargo-deny`, without which all but the dependencies can be tested.
+    /// `cargo-deny`; without it everything except the dependencies can be tested.
     pub deny: Result<PathBuf>,
 }
 
 impl Provisions {
-    /// Notes the folder of the cache that has a file.
+    /// Adds the folder of the cache that contains a file.
     fn has(&mut self, file: &Path) {
         let inside = file.strip_prefix(&self.cache);
         let folder = inside.ok().and_then(|inside| inside.components().next());
@@ -64,7 +63,7 @@ impl Provisions {
     }
 }
 
-/// What serving and the demo need.
+/// Provisions what serving and the demo need.
 pub fn runtime() -> Result<Provisions> {
     let cache = paths::cache()?;
     let python = python::ensure(&cache)?;
@@ -82,7 +81,7 @@ pub fn runtime() -> Result<Provisions> {
     Ok(provisioned)
 }
 
-/// What a fleet needs as well: the servers that hold its state.
+/// Provisions also what a fleet needs: the servers that hold its state.
 pub fn stores() -> Result<Provisions> {
     let mut provisioned = runtime()?;
     needs::install(needs::SERVERS)?;
@@ -91,7 +90,7 @@ pub fn stores() -> Result<Provisions> {
     Ok(provisioned)
 }
 
-/// What the tests call, all of it: each command that installs or runs them goes by this.
+/// Provisions everything that the tests call. Each command that installs or runs tests uses this.
 pub fn for_tests() -> Result<ForTests> {
     let mut provisioned = stores()?;
     needs::install(needs::SDK.iter().chain(needs::BROWSER).chain(needs::TOOLS))?;
@@ -107,7 +106,7 @@ pub fn for_tests() -> Result<ForTests> {
     })
 }
 
-/// What the other checks need as well.
+/// Provisions also what the other checks need.
 pub fn everything() -> Result<Everything> {
     let tests = for_tests()?;
     Ok(Everything {

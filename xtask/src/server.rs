@@ -1,4 +1,4 @@
-//! A running `sextant serve`, or another server that is measured beside it.
+//! A running `sextant serve`, or another server that is measured in comparison.
 
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::process::CommandExt;
@@ -16,19 +16,19 @@ use crate::http::Connection;
 use crate::provision::Provisions;
 use crate::{paths, shell};
 
-/// How long a server may take to answer after it was started.
+/// Longest time until a started server answers.
 const START: Duration = Duration::from_secs(60);
-/// How long a server may take to finish its work when it is asked to stop.
+/// Longest time until a server has finished its work after it is asked to stop.
 const STOP: Duration = Duration::from_secs(20);
 
-/// Processes to stop when we are interrupted.
+/// Processes to stop if this program is interrupted.
 static RUNNING: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 
 /// A server process; stopped when dropped.
 pub struct Server {
     child: Child,
     name: String,
-    /// Where it listens.
+    /// The address on which it listens.
     pub address: SocketAddr,
 }
 
@@ -47,8 +47,8 @@ pub fn build_lab() -> Result<PathBuf> {
     Ok(paths::target("release/sextant-lab"))
 }
 
-/// What builds the demo's binary: without what only fleets, GPUs and simulations need, and less optimised,
-/// because it is most of what a newcomer waits for.
+/// The build options of the demo's binary. It leaves out what only fleets, GPUs and simulations need and is less
+/// optimised, because a newcomer waits mostly for this build.
 pub const QUICK_BUILD: [&str; 6] = [
     "build",
     "--profile",
@@ -79,8 +79,8 @@ pub fn sextant(binary: &Path, provisioned: &Provisions, at: SocketAddr, data: &P
     command
 }
 
-/// Starts a service with its metadata in `redis`, of a data folder and settings that are written into it,
-/// and waits until it answers.
+/// Starts a service with its metadata in `redis`, with a data folder and settings that are written into it, and waits
+/// until it answers.
 pub fn over_redis(
     binary: &Path,
     provisioned: &Provisions,
@@ -102,7 +102,7 @@ pub fn free_address() -> Result<SocketAddr> {
     Ok(listener.local_addr()?)
 }
 
-/// A size of a process's memory, as `/proc/PID/status` names it, bytes; `None` where it has ended.
+/// A memory size of a process by its name in `/proc/PID/status`, bytes; `None` if the process has ended.
 pub fn memory_bytes(process: u32, name: &str) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix(name))?;
@@ -110,13 +110,13 @@ pub fn memory_bytes(process: u32, name: &str) -> Option<u64> {
     Some(kibibytes * 1024)
 }
 
-/// The group of a process, and the processor time that it has used, s, of its `/proc/PID/stat`.
+/// The group of a process and its processor time, s, from its `/proc/PID/stat`.
 fn group_and_time(stat: &str) -> Option<(u32, f64)> {
     let (_, fields) = stat.rsplit_once(") ")?;
-    // Behind the name: the group is the third field, times are the 12th and 13th.
+    // After the name, the group is the third field and the times are the 12th and 13th.
     let fields: Vec<&str> = fields.split_whitespace().collect();
     let ticks = |at: usize| fields.get(at)?.parse::<f64>().ok();
-    // The kernel tells them in hundredths of a second.
+    // The kernel reports times in hundredths of a second.
     Some((
         fields.get(2)?.parse().ok()?,
         (ticks(11)? + ticks(12)?) / 100.0,
@@ -124,9 +124,9 @@ fn group_and_time(stat: &str) -> Option<(u32, f64)> {
 }
 
 impl Server {
-    /// Starts a server and waits until `GET path` is answered with 200.
+    /// Starts a server and waits until it answers `GET path` with 200.
     ///
-    /// It runs in a process group of its own, so that Ctrl-C reaches it through us, once.
+    /// The server runs in a process group of its own, so that Ctrl-C reaches it only once, through this program.
     pub fn start(name: &str, command: Command, address: SocketAddr, path: &str) -> Result<Self> {
         let ready = || {
             let connection = Connection::open(address, Duration::from_secs(5));
@@ -176,7 +176,7 @@ impl Server {
         Connection::open(self.address, Duration::from_secs(120))
     }
 
-    /// The answer to a query; asks again while the server loads what it needs.
+    /// The answer to a query. It is sent again while the server loads what it needs.
     pub fn ask(&self, path: &str, body: &Value) -> Result<Value> {
         let deadline = Instant::now() + START;
         loop {
@@ -191,27 +191,27 @@ impl Server {
         }
     }
 
-    /// Waits until it ends by itself.
+    /// Waits until the server ends by itself.
     pub fn wait(mut self) -> Result<ExitStatus> {
         Ok(self.child.wait()?)
     }
 
-    /// Ends it as a power cut would.
+    /// Kills the server as a power failure would.
     pub fn kill(mut self) -> Result<()> {
         self.child.kill()?;
         self.child.wait()?;
         Ok(())
     }
 
-    /// Resident memory of the process now, bytes.
+    /// Current resident memory of the process, bytes.
     pub fn resident_bytes(&self) -> Result<u64> {
         memory_bytes(self.id(), "VmRSS:").context("the process has no resident memory")
     }
 
-    /// Processor time that it has used with the processes that it has started, s.
+    /// Processor time that the server and the processes that it has started have used, s.
     pub fn cpu_s(&self) -> Result<f64> {
         let processes = std::fs::read_dir("/proc")?.flatten();
-        // One that ends meanwhile is none.
+        // A process that ends meanwhile does not count.
         let stats = processes.filter_map(|it| std::fs::read_to_string(it.path().join("stat")).ok());
         let used = stats.filter_map(|stat| group_and_time(&stat));
         let own = used.filter(|(group, _)| *group == self.id());
@@ -240,13 +240,13 @@ impl Server {
         while matches!(self.child.try_wait(), Ok(None)) {
             if Instant::now() > deadline {
                 shell::say(format!("{} does not stop, killing it", self.name));
-                // Both fail only if the process has just ended.
+                // Both calls fail only if the process has just ended.
                 self.child.kill().ok();
                 self.child.wait().ok();
             }
             shell::pause(Duration::from_millis(20));
         }
-        // Some servers leave processes of their own behind. It fails where there are none.
+        // Some servers leave processes of their own behind. The call fails if there are none.
         if let Some(group) = pid(self.id()) {
             kill_process_group(group, Signal::KILL).ok();
         }
@@ -264,8 +264,8 @@ fn running(change: impl FnOnce(&mut Vec<u32>)) {
     change(&mut RUNNING.lock().unwrap_or_else(PoisonError::into_inner));
 }
 
-/// Ctrl-C and termination reach us only: they are passed on, and whatever waits for the servers
-/// then ends.
+/// Ctrl-C and termination reach only this program. It passes them on, and everything that waits for the servers then
+/// ends.
 fn stop_on_signal() -> Result<()> {
     static ONCE: Once = Once::new();
     let mut outcome = Ok(());

@@ -1,5 +1,4 @@
-//! Running other programs. Everything that is started is printed first, to standard error: standard
-//! output belongs to results.
+//! Runs other programs. Each command is printed to standard error before it starts; standard output is for results.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -8,13 +7,14 @@ use std::process::{Command, Output, Stdio};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-/// Prints a line about what happens now.
+/// Prints a line about the current work.
 pub fn say(text: impl AsRef<str>) {
     eprintln!("xtask: {}", text.as_ref());
 }
 
-/// A command in the repository's root. What `cargo run` tells this program of its own package is nobody else's: build
-/// scripts that look at it would run again under each `cargo`, and all that depends on them be built again.
+/// A command in the repository's root. It does not inherit what `cargo run` tells this program about its own package.
+/// Build scripts that read these variables would otherwise run again under each `cargo`, with a rebuild of everything
+/// that depends on them.
 pub fn command(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
     command.current_dir(crate::paths::root());
@@ -27,7 +27,7 @@ pub fn command(program: impl AsRef<OsStr>) -> Command {
     command
 }
 
-/// Runs a command, its standard output sent to standard error; fails unless it succeeds.
+/// Runs a command with its standard output redirected to standard error; fails unless it succeeds.
 pub fn run(command: &mut Command) -> Result<()> {
     let shown = show(command);
     eprintln!("$ {shown}");
@@ -42,7 +42,7 @@ pub fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Runs a command and returns its standard output and how it ended; its standard error is shown.
+/// Runs a command and returns its standard output and its exit status; its standard error is shown.
 pub fn results(command: &mut Command) -> Result<Output> {
     let shown = show(command);
     eprintln!("$ {shown}");
@@ -85,7 +85,7 @@ pub fn succeeds(command: &mut Command) -> bool {
         .is_ok_and(|status| status.success())
 }
 
-/// The command as one would type it, relative to the root where that is shorter.
+/// The command as one would type it, with paths relative to the root where that is shorter.
 pub fn show(command: &Command) -> String {
     let root = crate::paths::root();
     std::iter::once(command.get_program())
@@ -103,7 +103,7 @@ pub fn show(command: &Command) -> String {
         .join(" ")
 }
 
-/// Waits for a moment between two looks at something outside this process that cannot notify us.
+/// Waits a moment between two checks of something outside this process that cannot notify it.
 pub fn pause(duration: std::time::Duration) {
     let until = std::time::Instant::now() + duration;
     while let Some(left) = until.checked_duration_since(std::time::Instant::now()) {

@@ -1,5 +1,5 @@
-//! A second worktree of the repository, for what edits the code or needs that of another commit: the checkout itself is left
-//! alone.
+//! A second worktree of the repository, for commands that edit the code or need the code of another commit. The
+//! checkout itself is left alone.
 
 use std::{fs, path::PathBuf};
 
@@ -19,7 +19,7 @@ impl Tree {
         Self::at(name, "HEAD")
     }
 
-    /// The worktree `<name>/tree` of the build outputs at a commit, made where it is missing.
+    /// The worktree `<name>/tree` of the build outputs at a commit; it is created if it is missing.
     pub fn at(name: &str, revision: &str) -> Result<Self> {
         let folder = paths::target(name);
         fs::create_dir_all(&folder)?;
@@ -33,7 +33,7 @@ impl Tree {
             tree.git(&["clean", "--quiet", "--force", "-d"])?;
             return Ok(tree);
         }
-        // One of a folder that was removed may still be listed.
+        // A worktree whose folder was removed may still be listed.
         shell::run(shell::command("git").args(["worktree", "prune"]))?;
         let add = ["worktree", "add", "--quiet", "--detach"];
         let mut add_tree = shell::command("git");
@@ -42,7 +42,7 @@ impl Tree {
         Ok(tree)
     }
 
-    /// Runs git there.
+    /// Runs git in the worktree.
     pub fn git(&self, arguments: &[&str]) -> Result<()> {
         let mut git = shell::command("git");
         git.arg("-C").arg(&self.path).args(arguments);

@@ -1,8 +1,8 @@
-//! `cargo xtask upgrade-test`: a fleet of an earlier commit's binary, upgraded to this one under load.
+//! `cargo xtask upgrade-test`: upgrades a fleet from an earlier commit's binary to this one under load.
 //!
-//! The commit is checked out in a worktree below `target/upgrade-test` and built there, in a target folder of its own, which
-//! stays for the next time. What is done to the fleet and what must hold lies in `tests/src/upgrade.rs`, which a test has in
-//! common with it: that one has only the messages of the release before.
+//! The commit is checked out in a worktree below `target/upgrade-test` and built there, in a target folder of its own,
+//! which is kept for the next time. `tests/src/upgrade.rs` has the steps of the upgrade and the conditions that must
+//! hold. A test uses it too; that test has only the messages of the earlier release.
 
 use std::{
     path::{Path, PathBuf},
@@ -13,7 +13,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::{paths, provision, shell, tree::Tree};
 
-/// Where the worktree and its build outputs are, below `target`.
+/// The folder of the worktree and its build outputs, below `target`.
 const FOLDER: &str = "upgrade-test";
 
 /// Options of `cargo xtask upgrade-test`.
@@ -30,7 +30,7 @@ pub struct Arguments {
     json: bool,
 }
 
-/// Builds both binaries and upgrades from the one to the other.
+/// Builds both binaries and upgrades from one to the other.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let before = match (&arguments.binary, &arguments.from) {
         (Some(binary), _) => std::path::absolute(binary)?,
@@ -40,7 +40,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let version = shell::output(shell::command(&before).arg("--version"))?;
     shell::say(format!("upgrading from {}", version.trim()));
     let provisioned = provision::stores()?;
-    // With the whole workspace, so that what the tests have built is not built again.
+    // The build covers the whole workspace, so that what the tests have built is not built again.
     let build = "build --workspace --bin sextant --example upgrade";
     shell::run(shell::command("cargo").args(build.split(' ')))?;
     let mut upgrade = shell::command(paths::target("debug/examples/upgrade"));

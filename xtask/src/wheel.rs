@@ -1,4 +1,4 @@
-//! `cargo xtask wheel`: the Python wheel that carries the service's binary and the client.
+//! `cargo xtask wheel`: builds the Python wheel with the service's binary and the client.
 
 use std::path::{Path, PathBuf};
 
@@ -50,7 +50,7 @@ pub fn write(binary: &Path, to: &Path) -> Result<PathBuf> {
     Ok(PathBuf::from(written.trim()))
 }
 
-/// A copy without symbols, which nobody who installs it reads.
+/// A copy of the binary without symbols, which users of the wheel do not need.
 fn stripped(binary: &Path) -> Result<PathBuf> {
     let folder = paths::root().join("target/wheel");
     std::fs::create_dir_all(&folder)?;

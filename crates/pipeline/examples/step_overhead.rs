@@ -1,5 +1,5 @@
-//! What a step costs beside what it does: chains of steps that do next to nothing, over a dispatcher that answers at
-//! once. Prints microseconds a step, the median of several turns.
+//! Measures what a step costs besides its work: chains of steps that do next to nothing, over a dispatcher that answers
+//! at once. Prints microseconds a step, the median of several turns.
 //!
 //! ```sh
 //! cargo run --release --package sextant-pipeline --example step_overhead
@@ -27,11 +27,11 @@ use sextant_types::{
 /// Steps of a chain.
 const STEPS: usize = 10;
 
-/// Queries of a turn, and turns.
+/// Queries of a turn, and number of turns.
 const QUERIES: u32 = 2000;
 const TURNS: usize = 9;
 
-/// Answers with what it is given.
+/// Answers with its inputs.
 struct Echo {
     model: ModelId,
     variant: VariantId,

@@ -1,4 +1,4 @@
-//! When a step runs: expressions over what other steps gave.
+//! Conditions of steps: expressions over the outputs of other steps.
 
 mod cost;
 
@@ -12,19 +12,19 @@ use sextant_types::{Data, NamedTensor, Tensor, convert};
 
 use self::cost::{Extent, Given};
 
-/// Most letters of an expression.
+/// Longest expression, bytes.
 const MOST_LETTERS: usize = 1024;
 
-/// Most elements of a tensor that an expression sees.
+/// Most elements of a tensor that an expression can read.
 const MOST_ELEMENTS: usize = 1024;
 
-/// Most loops over a list in an expression: what it takes grows with their power.
+/// Most loops over a list in an expression. The cost grows with the power of their number.
 const MOST_LOOPS: usize = 2;
 
-/// Most steps that the evaluation of an expression with loops may take, some tenths of a second.
+/// Most steps that the evaluation of an expression with loops may take; they take some tenths of a second.
 const MOST_STEPS: f64 = 2_097_152.0;
 
-/// A condition that was read.
+/// A parsed condition.
 pub(crate) struct Condition {
     text: String,
     program: Program,
@@ -32,25 +32,25 @@ pub(crate) struct Condition {
     seen: Seen,
 }
 
-/// What was seen in an expression.
+/// The names that the parser met in an expression.
 #[derive(Default)]
 struct Seen {
     loops: usize,
-    /// Names that its loops give.
+    /// Variables that its loops define.
     variables: BTreeSet<String>,
-    /// Names of which a member is named.
+    /// Names whose members the expression selects.
     selected: BTreeSet<String>,
-    /// Members of which it is asked whether they are there: `has(name.member)`.
+    /// Members whose presence the expression tests: `has(name.member)`.
     tested: BTreeSet<(String, String)>,
 }
 
 // === impl Condition ===
 
 impl Condition {
-    /// Reads an expression of the Common Expression Language.
+    /// Parses an expression of the Common Expression Language.
     ///
     /// # Errors
-    /// Why it is none.
+    /// Why the text is no such expression.
     pub fn new(text: &str) -> Result<Self, String> {
         if text.len() > MOST_LETTERS {
             return Err(format!("has more than {MOST_LETTERS} letters"));
@@ -85,27 +85,27 @@ impl Condition {
         })
     }
 
-    /// As it was written.
+    /// The expression as the user wrote it.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// The names in it that are not its own: steps. Variables of its loops are among them.
+    /// The names that the expression does not define itself: steps. The variables of its loops are among them.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.steps.iter().map(String::as_str)
     }
 
-    /// Whether a name that is no step may be one all the same: a loop's, or where functions are called, that of a type
-    /// or of what they are called of.
+    /// Whether a name that is no step's may still be valid: the variable of a loop or, where the expression calls
+    /// functions, the name of a type or of the object of a call.
     pub fn is_own(&self, name: &str) -> bool {
         let is_member_named = self.seen.selected.contains(name);
         self.seen.variables.contains(name) || (self.text.contains('(') && !is_member_named)
     }
 
-    /// Whether it holds, by what each step gave; nothing where it was skipped.
+    /// Whether the condition holds, given the outputs of each step. A skipped step has no outputs.
     ///
     /// # Errors
-    /// Why nobody can tell.
+    /// Why the condition cannot be evaluated.
     pub fn holds<'a>(
         &self,
         given: impl Iterator<Item = (&'a str, &'a [NamedTensor])>,
@@ -119,7 +119,7 @@ impl Condition {
                 if output.tensor.len() <= MOST_ELEMENTS {
                     values.insert(output.name.clone(), value(&output.tensor));
                 } else if self.is_tested(step, &output.name) {
-                    // It is there, and its elements are not seen.
+                    // The expression may test that the tensor is there, but not read its elements.
                     values.insert(output.name.clone(), Value::Null);
                 }
             }
@@ -138,7 +138,7 @@ impl Condition {
         }
     }
 
-    /// Refuses to go through loops within loops over long lists.
+    /// Refuses nested loops over long lists.
     fn check_cost(&self, given: &[(&str, &[NamedTensor])]) -> Result<(), String> {
         if self.seen.loops == 0 {
             return Ok(());
@@ -156,7 +156,7 @@ impl Condition {
         ))
     }
 
-    /// The beginning of a long one, for messages.
+    /// The beginning of a long expression, for messages.
     fn shown(&self) -> String {
         self.text.chars().take(200).collect()
     }
@@ -190,7 +190,8 @@ impl Seen {
     }
 }
 
-/// Shows an expression and all that are in it, however they are written: what was parsed tells.
+/// Calls `see` on an expression and on all expressions within it. It works on the parsed form, so notation does not
+/// matter.
 fn each(of: &IdedExpr, see: &mut dyn FnMut(&Expr)) {
     see(&of.expr);
     match &of.expr {
@@ -226,7 +227,7 @@ fn each_within(entry: &EntryExpr, see: &mut dyn FnMut(&Expr)) {
     }
 }
 
-/// How large the outputs are that an expression sees.
+/// The sizes of the outputs that an expression reads.
 fn extents(outputs: &[NamedTensor]) -> BTreeMap<&str, Extent> {
     let seen = outputs.iter().filter(|it| it.tensor.len() <= MOST_ELEMENTS);
     seen.map(|it| (it.name.as_str(), Extent::of(&it.tensor)))
@@ -254,7 +255,7 @@ fn value(tensor: &Tensor) -> Value {
     nested(elements, tensor.shape())
 }
 
-/// Elements in row-major order as lists of lists.
+/// Elements in row-major order as nested lists.
 fn nested(elements: Vec<Value>, shape: &[usize]) -> Value {
     let mut level = elements;
     for size in shape.iter().skip(1).rev() {

@@ -1,4 +1,4 @@
-//! What became of the steps of queries, for metrics.
+//! Counts the outcomes of steps, for metrics.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
@@ -9,44 +9,44 @@ use sextant_planning::Interval;
 
 use crate::Graph;
 
-/// What became of a step.
+/// The outcome of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// It gave what it gives.
+    /// The step gave its outputs.
     Answered,
-    /// It did not run.
+    /// The step did not run.
     Skipped,
-    /// It failed, whatever became of the query.
+    /// The step failed, whatever became of the query.
     Failed,
-    /// The query was given up there for want of time or room: before the step or while it waited.
+    /// The query was given up at the step because time or room was missing: before the step, or while the step waited.
     Dropped,
 }
 
-/// What became of one step of all queries, since this version of its pipeline was read.
+/// Counts of one step over all queries since this version of its pipeline was read.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StepCounts<'a> {
-    /// Its name.
+    /// The name of the step.
     pub step: &'a str,
-    /// How often each outcome came.
+    /// The count of each outcome.
     pub outcomes: [(Outcome, u64); 4],
-    /// Time of those that answered, added up.
+    /// Sum of the times of answered steps.
     pub time: Duration,
-    /// Time that these waited in queues, for loads and for processes.
+    /// Sum of the times that answered steps waited in queues, for loads and for processes.
     pub waited: Duration,
-    /// How often it runs, and on how many rows.
+    /// How often the step runs, and on how many rows.
     pub scale: StepScale,
 }
 
-/// How often a step runs, and on how many rows, of queries as they came; intervals at 95 %.
+/// How often a step runs and on how many rows, for the queries that came; intervals at 95 %.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct StepScale {
-    /// Queries that have come to it, or past it.
+    /// Queries that reached or passed the step.
     pub queries: u64,
-    /// Probability that a query runs it (InferLine's scale factor, section 4.3).
+    /// Probability that a query runs the step (InferLine's scale factor, section 4.3).
     pub visits: Interval,
-    /// Probability that it runs where one of the steps before it gave something.
+    /// Probability that a query runs the step, given that a step before it gave something.
     pub probability: Interval,
-    /// Rows of a query that runs it.
+    /// Rows of a query that runs the step.
     pub rows: Interval,
 }
 
@@ -59,9 +59,9 @@ struct Counters {
     outcomes: [AtomicU64; 4],
     time_us: AtomicU64,
     waited_us: AtomicU64,
-    /// Queries behind a step before it that gave something, of those of which it is known whether they run it.
+    /// Queries that ran the step, and queries that skipped it although a step before it gave something.
     could: AtomicU64,
-    /// Of those that answered: rows, and their squares.
+    /// Over answered steps: the sum of rows, and the sum of their squares.
     rows: AtomicU64,
     squares: AtomicU64,
 }
@@ -78,7 +78,7 @@ impl Counters {
         StepScale {
             queries: ran + skipped,
             visits: Interval::of_share(ran, ran + skipped),
-            // Counters are read one after the other while queries run.
+            // The counters change while they are read one after the other.
             probability: Interval::of_share(ran, read(&self.could).max(ran)),
             rows: Interval::of_mean(answered, rows, squares),
         }
@@ -88,10 +88,10 @@ impl Counters {
 // === impl Outcome ===
 
 impl Outcome {
-    /// All of them.
+    /// All outcomes.
     pub const ALL: [Self; 4] = [Self::Answered, Self::Skipped, Self::Failed, Self::Dropped];
 
-    /// As labels have it.
+    /// The outcome as a label of metrics.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Answered => "answered",
@@ -105,7 +105,7 @@ impl Outcome {
 // === impl Counts ===
 
 impl Counts {
-    /// Of a graph none of whose steps has run.
+    /// Counts for a graph none of whose steps has run.
     pub fn new(graph: &Graph) -> Self {
         Self(graph.nodes.iter().map(|_| Counters::default()).collect())
     }
@@ -119,7 +119,7 @@ impl Counts {
         }
     }
 
-    /// A query passes a step; `could` where one before that gave something.
+    /// Counts a query that skips the step. `could` says that a step before it gave something.
     pub fn skipped(&self, node: usize, could: bool) {
         self.add(node, Outcome::Skipped);
         if let (Some(counters), true) = (self.0.get(node), could) {
@@ -127,7 +127,7 @@ impl Counts {
         }
     }
 
-    /// How often a step runs; for each query and on one row where none has come to it.
+    /// How often a step runs; until a query has reached it: in each query and on one row.
     pub fn scale(&self, node: usize) -> StepScale {
         let usual = Counters::default().scale();
         let known = self.0.get(node).map(Counters::scale);
@@ -146,7 +146,7 @@ impl Counts {
             })
     }
 
-    /// A step has answered so many rows after so many microseconds, of which it waited some.
+    /// Counts an answer of a step: its rows, its time and the part of the time that it waited, both in microseconds.
     pub fn answered(&self, node: usize, rows: u32, (time_us, waited_us): (f64, f64)) {
         self.add(node, Outcome::Answered);
         if let Some(counters) = self.0.get(node) {

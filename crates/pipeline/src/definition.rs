@@ -1,4 +1,4 @@
-//! What users write: one document in JSON or YAML.
+//! The definition of a pipeline: one document in JSON or YAML that users write.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -220,10 +220,10 @@ pub enum OnError {
     Default,
 }
 
-/// What a step does.
+/// The work of a step.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
-    /// Asks something that is registered: one of these, by their weights.
+    /// Asks something that is registered: one of these routes, drawn by their weights.
     Ask(Vec<(Route, f64)>),
     /// Runs a transform.
     Transform(Options),
@@ -231,19 +231,19 @@ pub enum Action {
     Python(PythonOptions),
 }
 
-/// Longest name of a pipeline: its variants' names have its version behind it.
+/// Longest name of a pipeline. The names of its variants append the version to it.
 const MOST_NAME_BYTES: usize = 100;
 
-/// Most steps.
+/// Most steps of a pipeline.
 const MOST_STEPS: usize = 64;
 
-/// Most shares of a step.
+/// Most shares of a split step.
 const MOST_SHARES: usize = 16;
 
 // === impl Definition ===
 
 impl Definition {
-    /// The application that it is.
+    /// The application that the pipeline answers.
     ///
     /// # Errors
     /// When the name breaks the naming rule.
@@ -254,10 +254,10 @@ impl Definition {
         ApplicationId::new(&self.name).map_err(|error| Invalid::whole("name", error.to_string()))
     }
 
-    /// What each step does, in their order.
+    /// The work of each step, in the order of the steps.
     ///
     /// # Errors
-    /// Which step is named wrongly, or does nothing or several things.
+    /// Names the step that has a wrong name, or that does nothing or several things.
     pub fn actions(&self) -> Result<Vec<Action>, Invalid> {
         if self.steps.is_empty() || self.steps.len() > MOST_STEPS {
             return Err(Invalid::whole("steps", "has 1 to 64 steps"));
@@ -278,17 +278,17 @@ impl Definition {
         self.steps.iter().map(Step::action).collect()
     }
 
-    /// The application of which it is a variant.
+    /// The application of which the pipeline is a variant.
     ///
     /// # Errors
-    /// When that is no name of an application.
+    /// When that name is not the name of an application.
     pub fn whole(&self) -> Result<Option<ApplicationId>, Invalid> {
         let id = self.variant_of.as_ref().map(ApplicationId::new);
         id.transpose()
             .map_err(|error| Invalid::whole("variant_of", error.to_string()))
     }
 
-    /// The metric that its `validation` names.
+    /// The metric that the definition's `validation` names.
     ///
     /// # Errors
     /// When there is no such metric.
@@ -304,25 +304,25 @@ impl Definition {
         Metric::parse(name).map(Some).ok_or_else(unknown)
     }
 
-    /// Whether it is measured as a whole.
+    /// Whether the pipeline is measured as a whole.
     pub fn is_measured(&self) -> bool {
         self.validation.is_some() || self.variant_of.is_some()
     }
 
-    /// The applications that its steps ask, pipelines among them.
+    /// The applications that the steps ask, pipelines included.
     pub(crate) fn applications(&self) -> BTreeSet<ApplicationId> {
         let steps = self.steps.iter();
         steps.flat_map(Step::applications).collect()
     }
 
-    /// The first step that asks an application.
+    /// The first step that asks this application.
     pub(crate) fn step_that_asks(&self, application: &ApplicationId) -> Option<&str> {
         let mut steps = self.steps.iter();
         let found = steps.find(|step| step.applications().any(|it| it == *application));
         found.map(|step| step.name.as_str())
     }
 
-    /// The files of the artefact store that its transforms need, by their paths.
+    /// The paths of the files in the artefact store that the transforms need.
     pub fn files(&self) -> BTreeSet<String> {
         let actions = self.steps.iter().filter_map(|step| step.action().ok());
         let files = actions.flat_map(|action| match action {
@@ -333,7 +333,7 @@ impl Definition {
         files.collect()
     }
 
-    /// Bytes of memory that reading the files of its transforms may take, these included.
+    /// Bytes of memory that reading the transforms' files may take, the files included.
     pub fn memory_to_read(&self, files: &BTreeMap<String, Bytes>) -> u64 {
         let actions = self.steps.iter().filter_map(|step| step.action().ok());
         let memory = actions.map(|action| match action {
@@ -344,7 +344,7 @@ impl Definition {
     }
 }
 
-/// Whether a step may be called so: conditions name steps as variables.
+/// Whether a step may have this name: conditions use the names of steps as variables.
 fn is_name(name: &str) -> bool {
     let mut letters = name.chars();
     let begins = letters
@@ -356,7 +356,7 @@ fn is_name(name: &str) -> bool {
 // === impl Step ===
 
 impl Step {
-    /// The applications that it asks.
+    /// The applications that the step asks.
     fn applications(&self) -> impl Iterator<Item = ApplicationId> {
         let asked = match self.action() {
             Ok(Action::Ask(asked)) => asked,
@@ -368,7 +368,7 @@ impl Step {
         })
     }
 
-    /// What it does.
+    /// The work of the step.
     fn action(&self) -> Result<Action, Invalid> {
         let invalid = |why: String| Invalid::step(&self.name, "application", why);
         let routes = routes(&self.application, &self.model, &self.variant);
@@ -431,7 +431,7 @@ impl Step {
     }
 }
 
-/// What is named of an application, a model and a variant.
+/// The routes to an application, a model and a variant, of those that are named.
 fn routes(
     application: &Option<String>,
     model: &Option<String>,
@@ -454,7 +454,7 @@ fn routes(
 // === impl Sources ===
 
 impl Sources {
-    /// The tensors, in the order in which they count.
+    /// The tensors, in the order of preference.
     pub fn all(&self) -> &[String] {
         match self {
             Self::One(one) => std::slice::from_ref(one),
@@ -466,7 +466,7 @@ impl Sources {
 // === impl StepTargets ===
 
 impl StepTargets {
-    /// Whether nothing is asked for.
+    /// Whether the step asks for nothing.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }

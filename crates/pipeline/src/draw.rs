@@ -1,4 +1,4 @@
-//! A graph for people: as text, a step to a line, and as a picture.
+//! Draws a graph for people: as text with one step a line, and as a picture.
 
 use std::fmt::Write as _;
 
@@ -9,16 +9,16 @@ use crate::{
     graph::{Node, Origin, Work},
 };
 
-/// Width and height of a step, and what lies between two, pixels.
+/// Width and height of a step's box, and the gaps between boxes, pixels.
 const BOX: (usize, usize) = (168, 46);
 const GAP: (usize, usize) = (56, 18);
 
-/// The style of the picture: it stands alone, and follows the colours of whoever shows it.
+/// The style of the stand-alone picture. It follows the colours of the viewer.
 const STYLE: &str = "text{font:13px system-ui,sans-serif;fill:currentColor}.what{font-size:11px;opacity:.7}\
                      rect{fill:none;stroke:currentColor;rx:6}.end rect{stroke-dasharray:4 3}\
                      path{fill:none;stroke:currentColor;opacity:.6}.maybe{stroke-dasharray:4 3}";
 
-/// One thing in the picture.
+/// A shape in the picture.
 struct Shape {
     title: String,
     what: String,
@@ -30,7 +30,7 @@ struct Shape {
 // === impl Graph ===
 
 impl Graph {
-    /// A step to a line: its name, what it does, and what its inputs are.
+    /// The graph as text, one step a line: its name, its work and the origins of its inputs.
     pub fn text(&self) -> String {
         let wide = self
             .nodes
@@ -85,13 +85,13 @@ impl Graph {
         text
     }
 
-    /// The same as a picture, SVG: from the left to the right. It stands alone.
+    /// The graph as a picture from left to right, in SVG. The picture stands alone.
     pub fn svg(&self) -> String {
         self.drawn(&format!("<style>{STYLE}</style>"))
     }
 
-    /// The picture for a page that has styles of its own: steps are boxes, inputs and outputs of the class `end`; what may
-    /// not be taken is of the class `maybe`.
+    /// The picture for a page with styles of its own. Steps are boxes, inputs and outputs have the class `end`, and
+    /// lines that a query may not take have the class `maybe`.
     pub fn figure(&self) -> String {
         self.drawn("")
     }
@@ -148,7 +148,7 @@ impl Graph {
         svg
     }
 
-    /// What stands where, and what is joined with what; whether for certain.
+    /// The shapes with their positions, and the lines between them; the flag says whether every query takes the line.
     fn shapes(&self) -> (Vec<Shape>, Vec<(usize, usize, bool)>) {
         let (inputs, nodes) = (self.signature.inputs.len(), self.nodes.len());
         let mut columns = Vec::with_capacity(nodes);
@@ -211,7 +211,7 @@ impl Graph {
         (shapes, lines)
     }
 
-    /// `step.output`, or the name of an input; the first that is there of several.
+    /// `step.output`, or the name of an input, for each of the origins.
     fn named(&self, origins: &[Origin]) -> String {
         let names = origins.iter().map(|origin| match origin {
             Origin::Input(at) => self.signature.inputs[*at].name.clone(),
@@ -229,7 +229,7 @@ fn line(text: &mut String, arguments: std::fmt::Arguments<'_>) {
     let _ = writeln!(text, "{arguments}");
 }
 
-/// What a step does.
+/// The work of a step as text.
 fn what(node: &Node) -> String {
     match &node.work {
         Work::Transform(transform) => transform.name().to_owned(),
@@ -249,7 +249,7 @@ pub(crate) fn whom(route: &Route) -> String {
     }
 }
 
-/// As much of a text as a box holds.
+/// The part of a text that fits into a box.
 fn cut(text: &str) -> String {
     match text.chars().count() > 24 {
         true => text.chars().take(23).chain(['…']).collect(),

@@ -1,8 +1,8 @@
-//! Queries of one pipeline that are on their way, and which of them are given up.
+//! The queries of one pipeline that are in progress, and the rule by which they are given up.
 //!
-//! The rule is [`Dropping`], as the simulator has it: before its first step a query is given up for what is on its way to
-//! the steps, and before each later step for what is behind that. What runs the steps is learnt from their answers
-//! ([`Watch`]), so each front end goes by its own queries and by the share of the devices that these get.
+//! The rule is [`Dropping`], which the simulator uses too. Before its first step, a query is given up for what is on
+//! its way to the steps; before each later step, for what is behind that step. [`Watch`] learns from the answers of a
+//! step what runs it. So each front end judges by its own queries and by the share of the devices that they get.
 
 use std::time::{Duration, Instant};
 
@@ -15,20 +15,20 @@ use sextant_rpc::StepRecord;
 
 use crate::{Graph, counts::Counts};
 
-/// Time between two looks at what runs the steps, ns.
+/// Time between two reads of what was learnt of the steps, ns.
 const LOOK: Nanos = 50_000_000;
 
-/// Queries that came so long before their pipeline was read have a time of their own.
+/// Queries that came at most this long before their pipeline was read keep their own arrival time.
 const BEFORE: Duration = Duration::from_secs(3600);
 
-/// The target of a query that has none.
+/// The target of a query without a target.
 const NEVER: Nanos = Nanos::MAX;
 
-/// What queries of one pipeline share.
+/// What the queries of one pipeline share.
 #[derive(Debug)]
 pub(crate) struct Traffic {
     began: Instant,
-    /// By step: the steps that it waits for.
+    /// For each step: the steps that it waits for.
     after: Box<[Vec<usize>]>,
     state: Mutex<State>,
 }
@@ -37,16 +37,16 @@ pub(crate) struct Traffic {
 struct State {
     dropping: Dropping,
     steps: Vec<Watch>,
-    /// When the steps were looked at last.
+    /// When the steps were last read.
     looked: Nanos,
 }
 
-/// A query that was let in. What it leaves behind is counted no more once it is dropped.
+/// A query that was let in. Its rows are no longer counted once it is dropped.
 #[derive(Debug)]
 pub(crate) struct Flight<'a> {
     traffic: &'a Traffic,
     goal: Goal,
-    /// By step: rows that are counted to be on their way to it.
+    /// For each step: the query's rows that are counted as on their way to it.
     counted: Vec<f64>,
     in_time: Option<bool>,
 }
@@ -54,18 +54,18 @@ pub(crate) struct Flight<'a> {
 /// Why a query is not let in.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Congestion {
-    /// The step to which most is on its way.
+    /// The step with the most rows on their way to it.
     pub step: usize,
-    /// Rows that are.
+    /// The number of these rows.
     pub pending: f64,
-    /// What the query would take from now on.
+    /// Time that the query would take from now on.
     pub takes: Duration,
 }
 
 // === impl Traffic ===
 
 impl Traffic {
-    /// Of a graph none of whose steps has run.
+    /// Traffic of a graph none of whose steps has run.
     pub fn new(graph: &Graph) -> Self {
         let after = graph.nodes.iter();
         let after: Box<[Vec<usize>]> = after
@@ -90,11 +90,11 @@ impl Traffic {
 
     fn nanos(&self, at: Instant) -> Nanos {
         let since = at.saturating_duration_since(self.began).as_nanos();
-        // From 1 on, and for some centuries.
+        // The result is at least 1 and grows for some centuries.
         Nanos::try_from(since).unwrap_or(NEVER - 1).max(1)
     }
 
-    /// A query comes. `latency` is its target; `None` where it is answered however long that takes.
+    /// Lets a query in. `latency` is its target; `None` if it is answered however long it takes.
     pub fn enter(
         &self,
         counts: &Counts,
@@ -110,7 +110,7 @@ impl Traffic {
         if now.saturating_sub(state.looked) >= LOOK {
             self.look(&mut state, counts, now);
         }
-        // One whose time is over already is given up at its first step.
+        // A query whose time is already over is let in here and given up at its first step.
         let judged = match goal.until() > now {
             true => goal,
             false => Goal {
@@ -135,7 +135,7 @@ impl Traffic {
         })
     }
 
-    /// Takes over what was learnt of the steps.
+    /// Updates the stages with what was learnt of the steps.
     fn look(&self, state: &mut State, counts: &Counts, now: Nanos) {
         state.looked = now;
         let pending = |step| state.dropping.pending(step);
@@ -158,7 +158,8 @@ impl Traffic {
 // === impl Flight ===
 
 impl Flight<'_> {
-    /// The step is asked for so many rows: until when, and how long it takes at least; `None` where it may take as long as it does.
+    /// A query asks a step for `rows` rows. Returns when the step must have ended and its least duration; `None` if the
+    /// step may take any time.
     pub fn ask(&mut self, step: usize, rows: f64) -> Option<(Instant, Duration)> {
         let mut state = self.traffic.state.lock();
         count(&mut self.counted, &mut state.dropping, (step, rows));
@@ -197,7 +198,7 @@ impl Flight<'_> {
         self.in_time = Some(now <= self.goal.until());
     }
 
-    /// The query is given up for want of time.
+    /// The query is given up because time is missing.
     pub fn given_up(&mut self) {
         self.in_time = Some(false);
     }
@@ -215,7 +216,7 @@ impl Drop for Flight<'_> {
     }
 }
 
-/// So many rows of a query are on their way to a step, and no more.
+/// Sets how many rows of a query are counted as on their way to a step.
 fn count(counted: &mut [f64], dropping: &mut Dropping, (step, rows): (usize, f64)) {
     let more = rows - std::mem::replace(&mut counted[step], rows);
     if more != 0.0 {

@@ -1,4 +1,4 @@
-//! A definition that was checked: what runs after what, and which tensor goes where.
+//! A checked definition: the order of the steps, and the origin of each tensor.
 
 mod resolve;
 mod tensors;
@@ -26,24 +26,24 @@ use crate::{
 
 use resolve::Resolver;
 
-/// Why a definition cannot be used.
+/// Why a definition is not valid.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub struct Invalid {
-    /// In which step.
+    /// The step that is wrong.
     pub step: Option<String>,
-    /// Which key of it, or of the whole.
+    /// The key of the step, or of the whole definition, that is wrong.
     pub key: &'static str,
-    /// What is wrong and what would be right; it continues "`key`".
+    /// What is wrong and what would be right. The text continues "`key`".
     pub why: String,
-    /// What was said of something that the definition names and that is not there.
+    /// The code of the error. Where the definition names something that is not there, it is the code of that error.
     pub code: Code,
 }
 
 /// What a definition is checked against.
 pub struct CheckContext<'a> {
-    /// What can be asked.
+    /// Looks up what steps can ask.
     pub targets: &'a dyn Fn(&Route) -> Result<Target, QueryError>,
-    /// The files that transforms need, by their paths.
+    /// The files that the transforms need, by their paths.
     pub files: &'a BTreeMap<String, Bytes>,
 }
 
@@ -52,21 +52,21 @@ pub struct CheckContext<'a> {
 pub struct Target {
     /// What it takes and gives.
     pub signature: Signature,
-    /// By what it is measured.
+    /// The metric by which it is measured.
     pub metric: Option<Metric>,
-    /// What its queries ask for by default.
+    /// The default targets of its queries.
     pub defaults: Targets,
 }
 
 /// A pipeline that can run.
 pub struct Graph {
-    /// As it was written.
+    /// The definition as the user wrote it.
     pub definition: Definition,
-    /// What it takes and gives.
+    /// What the pipeline takes and gives.
     pub signature: Signature,
-    /// Its steps, in an order in which each comes after those whose outputs it takes.
+    /// The steps, each after the steps whose outputs it takes.
     pub(crate) nodes: Vec<Node>,
-    /// What each output is, in the signature's order.
+    /// The origins of each output, in the signature's order.
     pub(crate) outputs: Vec<Vec<Origin>>,
 }
 
@@ -76,25 +76,26 @@ pub(crate) struct Node {
     pub work: Work,
     /// What it takes.
     pub signature: Signature,
-    /// What it gives: as its signature says, or of all rows.
+    /// Its outputs: those of the signature, or those of all rows together.
     pub gives: Vec<TensorSpec>,
-    /// What each of its inputs is, in the signature's order.
+    /// The origins of each input, in the signature's order.
     pub inputs: Vec<Vec<Origin>>,
-    /// Which inputs are cut into rows; none where the step runs once.
+    /// The inputs that are cut into rows; empty where the step runs once.
     pub cut: BTreeSet<usize>,
     pub condition: Option<Condition>,
     pub on_error: OnError,
-    /// What it gives when it fails, with [`OnError::Default`].
+    /// Its outputs when it fails, with [`OnError::Default`].
     pub default: Vec<NamedTensor>,
     pub timeout: Option<Duration>,
     pub retries: u32,
-    /// The nodes that must have ended before.
+    /// The nodes that must end before it begins.
     pub after: BTreeSet<usize>,
-    /// As those are told of it who are asked, in their order; empty of one that asks nobody.
+    /// How the step describes itself to each target that it asks, in the order of the targets; empty where it asks
+    /// none.
     pub of: Vec<Arc<StepOf>>,
 }
 
-/// What a node does.
+/// The work of a node.
 pub(crate) enum Work {
     Ask(Arc<[SplitTarget]>),
     Transform(Arc<Transform>),
@@ -110,10 +111,10 @@ pub(crate) enum Origin {
     Output(usize, usize),
 }
 
-/// Longest time that a step may be given: a day.
+/// Longest timeout of a step: a day.
 const MOST_TIMEOUT_MS: f64 = 86_400_000.0;
 
-/// Most further tries of a step.
+/// Most retries of a step.
 const MOST_RETRIES: u32 = 10;
 
 impl std::fmt::Display for Invalid {
@@ -151,7 +152,7 @@ impl Graph {
     /// Checks a definition.
     ///
     /// # Errors
-    /// What is wrong with it, and in which step.
+    /// What is wrong with the definition, and in which step.
     pub fn new(definition: Definition, known: &CheckContext<'_>) -> Result<Self, Invalid> {
         definition.application()?;
         let actions = definition.actions()?;
@@ -194,7 +195,7 @@ impl Graph {
         })
     }
 
-    /// Whether what its steps ask is as it was when it was checked.
+    /// Whether everything that the steps ask is the same as when the definition was checked.
     pub fn is_current(&self, targets: &dyn Fn(&Route) -> Result<Target, QueryError>) -> bool {
         let steps = self.definition.steps.iter();
         let own: BTreeMap<&str, &StepTargets> = steps
@@ -212,12 +213,12 @@ impl Graph {
         })
     }
 
-    /// What its steps ask.
+    /// The routes that the steps ask.
     pub fn routes(&self) -> impl Iterator<Item = &Route> {
         self.asked().map(|(route, _)| route)
     }
 
-    /// The same, with the targets.
+    /// The routes that the steps ask, with the targets of each.
     pub fn asked(&self) -> impl Iterator<Item = (&Route, &Targets)> {
         let asked = self.nodes.iter().flat_map(|node| match &node.work {
             Work::Ask(asked) => &asked[..],
@@ -226,7 +227,7 @@ impl Graph {
         asked.map(|it| (&it.route, &it.targets))
     }
 
-    /// The functions of Python files that its steps call, with the names of these.
+    /// The functions of Python files that the steps call, with the names of the steps.
     pub fn functions(&self) -> impl Iterator<Item = (&str, &Arc<Function>)> {
         self.nodes.iter().filter_map(|node| match &node.work {
             Work::Python(function) => Some((node.name.as_ref(), function)),
@@ -295,7 +296,7 @@ impl Part {
     }
 }
 
-/// Those whom a step asks, who take and give the same.
+/// Checks the targets that a step asks. All must have the same signature.
 fn asked(
     step: &Step,
     all: &[(Route, f64)],
@@ -330,7 +331,7 @@ fn asked(
     Ok((Work::Ask(asked.into()), signature.ok_or_else(nothing)?))
 }
 
-/// What a step asks of its variant: its own targets, and where it has none the application's.
+/// The targets of a step: its own, and the application's where it has none.
 fn targets(step: &str, own: &StepTargets, target: &Target) -> Result<Targets, Invalid> {
     let defaults = &target.defaults;
     let min_quality = match (own.min_accuracy, target.metric) {
@@ -409,7 +410,8 @@ fn node(
     })
 }
 
-/// Names the steps that ask something, for whom they ask: as what follows what, whatever transforms lie between.
+/// Describes each step that asks something to those that it asks. The order of the asking steps skips the transforms
+/// between them.
 fn name_steps(nodes: &mut [Node], pipeline: &ApplicationId) {
     let mut asking: Vec<BTreeSet<String>> = Vec::with_capacity(nodes.len());
     for node in nodes {
@@ -430,7 +432,7 @@ fn name_steps(nodes: &mut [Node], pipeline: &ApplicationId) {
     }
 }
 
-/// Refuses a step that nobody needs: it is a slip, and would cost on each query.
+/// Refuses a step whose outputs nobody uses: it is a mistake of the user and would cost time in each query.
 fn check_used(nodes: &[Node], outputs: &[Vec<Origin>]) -> Result<(), Invalid> {
     let answered = outputs.iter().flatten();
     let answered = answered.filter_map(|origin| match origin {

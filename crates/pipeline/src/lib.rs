@@ -1,14 +1,15 @@
-//! Applications that are answered by several steps.
+//! Pipelines: applications that several steps answer.
 //!
-//! A [`Definition`] is what users write. [`Graph::new`] checks it against what is registered, and tells the
-//! [`sextant_types::Signature`] of the whole. [`Pipelines`] is a dispatcher over another one: a query of an
-//! application that is a pipeline goes through its graph (`run`), every other one straight on. So whoever asks a
-//! dispatcher, over whichever protocol, asks a pipeline as it asks an application.
+//! Users write a [`Definition`]. [`Graph::new`] checks the definition against what is registered and derives the
+//! [`sextant_types::Signature`] of the whole. [`Pipelines`] is a dispatcher over another dispatcher. It runs a query of
+//! an application that is a pipeline through the pipeline's graph (`run`) and passes every other query on. So a client
+//! queries a pipeline as it queries an application, over every protocol.
 //!
-//! The definition's form follows what users of other servers ask for: steps in a flat list, tensors named
-//! `step.output`, no map where names match, conditions in the Common Expression Language, a step for each row of a
-//! tensor. One latency target is of the whole; it is split over the steps by what they took lately, and anew at each
-//! (`pace`). Queries that cannot finish are given up before they are served (`flight`), by the rules that the simulator has.
+//! The form of the definition follows what users of other servers ask for: a flat list of steps, tensors named
+//! `step.output`, no map where names match, conditions in the Common Expression Language, a step that runs for each row
+//! of a tensor. The pipeline has one latency target. `pace` splits it over the steps by what they took lately, and
+//! splits the rest anew at each step. `flight` gives up queries that cannot finish before they are served, by the rules
+//! that the simulator uses.
 
 mod condition;
 mod counts;

@@ -1,4 +1,4 @@
-//! Pipelines that ask each other.
+//! Pipelines that ask other pipelines.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +6,7 @@ use sextant_types::ApplicationId;
 
 use crate::{Definition, Invalid};
 
-/// How many pipelines may lie in each other, the outermost counted.
+/// Most levels of nested pipelines, the outermost included.
 const MOST_DEPTH: usize = 8;
 
 /// Which pipelines each pipeline asks.
@@ -16,7 +16,7 @@ pub struct Nesting(BTreeMap<ApplicationId, BTreeSet<ApplicationId>>);
 // === impl Nesting ===
 
 impl Nesting {
-    /// Of pipelines by their names.
+    /// Reads which pipelines the given ones ask, by their names.
     pub fn new<'a>(
         pipelines: impl IntoIterator<Item = (&'a ApplicationId, &'a Definition)>,
     ) -> Self {
@@ -32,8 +32,7 @@ impl Nesting {
         Self(nested.collect())
     }
 
-    /// The pipelines in an order in which each comes after those that it asks; those that ask themselves by way of others
-    /// are left out.
+    /// The pipelines, each after those that it asks. Pipelines that ask themselves through others are left out.
     pub fn in_order(&self) -> Vec<ApplicationId> {
         let mut order = Vec::with_capacity(self.0.len());
         let mut done = BTreeSet::new();
@@ -55,10 +54,10 @@ impl Nesting {
         }
     }
 
-    /// Whether a pipeline neither asks itself by way of others nor lies too deep in others.
+    /// Checks that a pipeline neither asks itself through others nor is nested too deeply.
     ///
     /// # Errors
-    /// Which step begins the circle and who is in it, or how deep the pipelines lie in each other.
+    /// Names the step that begins the circle and the pipelines in it, or says how deep the nesting is.
     pub fn check(&self, definition: &Definition) -> Result<(), Invalid> {
         let name = definition.application()?;
         if let Some(circle) = self.way(&name, &name) {
@@ -79,7 +78,7 @@ impl Nesting {
         Ok(())
     }
 
-    /// The shortest way from a pipeline to another one that it asks, both named.
+    /// The shortest path from a pipeline to another one that it asks, both included.
     fn way(&self, from: &ApplicationId, to: &ApplicationId) -> Option<Vec<ApplicationId>> {
         let mut ways = vec![vec![from.clone()]];
         let mut met = BTreeSet::new();
@@ -106,7 +105,7 @@ impl Nesting {
         None
     }
 
-    /// Pipelines of the longest chain from this one down.
+    /// Number of pipelines in the longest chain that begins with this one.
     fn below(&self, name: &ApplicationId) -> usize {
         let mut heights: BTreeMap<ApplicationId, usize> = BTreeMap::new();
         for next in self.in_order() {
@@ -118,7 +117,7 @@ impl Nesting {
         heights.get(name).copied().unwrap_or(1)
     }
 
-    /// Pipelines of the longest chain that ends with this one.
+    /// Number of pipelines in the longest chain that ends with this one.
     fn above(&self, name: &ApplicationId) -> usize {
         let mut depths: BTreeMap<ApplicationId, usize> = BTreeMap::new();
         for next in self.in_order().into_iter().rev() {

@@ -1,26 +1,26 @@
-//! How long each step takes, learnt from those that ran, and what that leaves for each.
+//! Learns how long each step takes, and computes the time budget of each step.
 //!
-//! The time that a query has left is split over the steps of the longest way to the end in proportion to what they
-//! took lately: slack goes where time goes.
+//! The time that a query has left is split over the steps of the longest path to the end, in proportion to the time
+//! that they took lately. So slack goes where time goes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::Graph;
 
-/// The share of the newest in what is expected.
+/// Weight of the newest time in the mean.
 const NEWEST: f64 = 0.1;
 
-/// What a step is taken for before any has run, ms.
+/// Expected time of a step before it has run, ms.
 const UNKNOWN_MS: f64 = 1.0;
 
-/// What the steps of one pipeline took. Shared by its queries.
+/// The times that the steps of one pipeline took. Its queries share them.
 #[derive(Debug)]
 pub(crate) struct Pace {
-    /// By step: an exponential mean, ms, as the bits of an `f64`; 0 where none has run.
+    /// For each step: an exponential moving average, ms, as the bits of an `f64`; 0 where the step has not run.
     steps: Box<[AtomicU64]>,
 }
 
-/// What lies ahead of each step, its own included, ms.
+/// For each step: the time of the longest path from the step to the end, the step included, ms.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct RemainingTime {
     expected: Vec<f64>,
@@ -30,19 +30,19 @@ pub(crate) struct RemainingTime {
 // === impl Pace ===
 
 impl Pace {
-    /// Of a graph none of whose steps has run.
+    /// The pace of a graph none of whose steps has run.
     pub fn new(graph: &Graph) -> Self {
         Self {
             steps: graph.nodes.iter().map(|_| AtomicU64::default()).collect(),
         }
     }
 
-    /// A step took so long, ms.
+    /// Records that a step took `ms` ms.
     pub(crate) fn ran(&self, node: usize, ms: f64) {
         let Some(step) = self.steps.get(node) else {
             return;
         };
-        // Two at once lose one of two figures of the same kind: that is as good.
+        // Two concurrent updates lose one of two times of the same kind. The mean stays as good.
         let before = f64::from_bits(step.load(Ordering::Relaxed));
         let after = match before > 0.0 {
             true => before + NEWEST * (ms - before),
@@ -51,13 +51,13 @@ impl Pace {
         step.store(after.max(1e-6).to_bits(), Ordering::Relaxed);
     }
 
-    /// What a step is expected to take, ms.
+    /// Expected time of a step, ms.
     pub(crate) fn expected(&self, node: usize) -> Option<f64> {
         let step = self.steps.get(node)?;
         Some(f64::from_bits(step.load(Ordering::Relaxed))).filter(|ms| *ms > 0.0)
     }
 
-    /// What lies ahead of each step now.
+    /// The remaining time from each step on, as expected now.
     pub(crate) fn ahead(&self, graph: &Graph) -> RemainingTime {
         let count = graph.nodes.len();
         let own: Vec<f64> = (0..count)
@@ -77,7 +77,7 @@ impl Pace {
 // === impl RemainingTime ===
 
 impl RemainingTime {
-    /// How much of the time that is left a step may take, ms.
+    /// The part of the remaining time that a step may take, ms.
     pub fn budget(&self, node: usize, left_ms: f64) -> f64 {
         left_ms * self.own[node] / self.expected[node]
     }

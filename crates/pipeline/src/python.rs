@@ -1,7 +1,7 @@
-//! Steps that are functions of a Python file.
+//! Steps that call functions of Python files.
 //!
-//! What they take and give stands in the definition, so that a pipeline is checked without running anything of it. Who
-//! runs them is an [`Interpreter`]: this crate starts no process.
+//! The definition says what a function takes and gives, so a pipeline is checked without running any of its code. An
+//! [`Interpreter`] runs the functions: this crate starts no process.
 
 use std::{
     collections::BTreeMap,
@@ -19,10 +19,10 @@ use sha2::{Digest as _, Sha256};
 
 use crate::{Memory, Part};
 
-/// Most tensors that a function takes, or gives.
+/// Most tensors that a function takes, and most that it gives.
 const MOST_TENSORS: usize = 64;
 
-/// Most rows of a call.
+/// Most rows of one call.
 const MOST_BATCH: u32 = 4096;
 
 /// Most dimensions of a tensor.
@@ -68,94 +68,95 @@ pub struct PythonTensor {
 /// A function that is ready to be called.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Function {
-    /// The pipeline whose step it is. Pipelines share nothing, not even where their files are the same.
+    /// The pipeline of the step. Pipelines share nothing, even where their files are the same.
     pub pipeline: String,
-    /// The path of its file in the artefact store, for people.
+    /// The path of its file in the artefact store, for messages.
     pub path: String,
-    /// The file.
+    /// The contents of the file.
     pub file: Bytes,
-    /// What it finds beside itself, by paths.
+    /// The files that the function finds beside its own, by path.
     pub files: Vec<(String, Bytes)>,
-    /// The digest of all of them.
+    /// The digest of all these files.
     pub digest: Digest,
-    /// Its name in the file.
+    /// The name of the function in the file.
     pub name: String,
-    /// What it takes and gives. Batched where rows of several queries may share a call.
+    /// What the function takes and gives. It is batched where rows of several queries may share a call.
     pub signature: Signature,
-    /// Most rows of one call, where it is batched.
+    /// Most rows of one call, where the function is batched.
     pub max_batch: Option<u32>,
 }
 
-/// What a function is called with.
+/// One call of a function.
 pub struct Call {
-    /// Its inputs.
+    /// The inputs.
     pub inputs: Vec<NamedTensor>,
-    /// The memory that sending them needs: held for as long as it may be needed, even where nobody waits any more.
+    /// The memory that sending the inputs needs. It is held as long as it may be needed, even if nobody waits any more.
     pub sent: Part,
-    /// Where the memory of what it gives is counted.
+    /// Counts the memory of the outputs.
     pub memory: Arc<dyn Memory>,
     /// When the call should have ended.
     pub until: Option<Instant>,
 }
 
-/// What a call gave.
+/// The result of a call.
 pub struct CallResult {
-    /// In the order of the signature, checked against it.
+    /// The outputs in the order of the signature, checked against it.
     pub outputs: Vec<NamedTensor>,
-    /// The memory of the outputs, which was taken before they were read.
+    /// The memory of the outputs, taken before they were read.
     pub part: Part,
     /// How long the call waited for its turn.
     pub waited: Duration,
-    /// Rows of the call, those of other queries among them; 0 where a call has one query.
+    /// Rows of the call, those of other queries included; 0 where a call has one query.
     pub batch_rows: u32,
 }
 
 /// Runs functions of Python files.
 ///
-/// A call sees the inputs of one query and of no other, unless the function is batched. It is answered once. A function that
-/// fails is not called again, unless several queries shared the call: each of them is called alone then, so that one
-/// query's fault is its own. A call whose future is dropped may go on to its end.
+/// A call sees the inputs of one query and of no other, unless the function is batched. Each call is answered once. A
+/// function that fails is not called again, unless several queries shared the call: then each query is called alone, so
+/// that the fault of one query does not reach the others. A call whose future is dropped may still run to its end.
 #[async_trait]
 pub trait Interpreter: Send + Sync {
-    /// Whether functions can be called here at all.
+    /// Checks whether functions can be called here at all.
     ///
     /// # Errors
-    /// What to do so that they can.
+    /// What to do so that they can be called.
     fn state(&self) -> Result<(), QueryError>;
 
-    /// Whether this one can: its file is run, and asked for the function.
+    /// Checks whether this function can be called: runs its file and looks the function up.
     ///
     /// # Errors
     /// Why not, in the words of the interpreter.
     async fn check(&self, function: &Arc<Function>) -> Result<(), QueryError>;
 
-    /// Calls it.
+    /// Calls the function.
     ///
     /// # Errors
-    /// What it raised, or what became of its process; that it gave something else than it says; that there is no room.
+    /// The exception that the function raised, or what became of its process; outputs that differ from the signature;
+    /// missing memory.
     async fn call(&self, function: &Arc<Function>, call: Call) -> Result<CallResult, QueryError>;
 }
 
-/// Where no Python is run, and why.
+/// Runs no Python, and says why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NoPython {
-    /// It is not allowed.
+    /// Python is not allowed.
     Off,
-    /// There is no interpreter of use.
+    /// There is no usable interpreter, for this reason.
     Unusable(String),
 }
 
 // === impl PythonOptions ===
 
 impl PythonOptions {
-    /// The paths of all files that it needs, its own first.
+    /// The paths of all files that the function needs, its own first.
     pub fn paths(&self) -> impl Iterator<Item = &str> {
         let own = self.function.rsplit_once(':');
         let own = own.map_or(self.function.as_str(), |(path, _)| path);
         std::iter::once(own).chain(self.files.iter().map(String::as_str))
     }
 
-    /// The function, for a pipeline of that name.
+    /// The function as a step of the pipeline `name`.
     ///
     /// # Errors
     /// What is wrong with the options, or with the file.
@@ -205,7 +206,7 @@ impl PythonOptions {
 }
 
 impl PythonOptions {
-    /// The largest batch, where all tensors have rows.
+    /// Checks the largest batch: each tensor needs rows as its first dimension.
     fn checked_batch(&self) -> Result<Option<u32>, String> {
         let Some(most) = self.max_batch else {
             return Ok(None);
@@ -224,7 +225,7 @@ impl PythonOptions {
     }
 }
 
-/// The digest of parts, each with its length where there are several.
+/// The digest of the parts. Where there are several, each is hashed with its length.
 fn digest<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Digest {
     let mut parts = parts.into_iter().peekable();
     let mut hash = Sha256::new();
@@ -272,7 +273,7 @@ fn specs(key: &str, tensors: &[PythonTensor]) -> Result<Vec<TensorSpec>, String>
     Ok(specs)
 }
 
-/// Whether Python takes it for a name, of those of ASCII.
+/// Whether Python accepts the text as a name. Only ASCII names count.
 fn is_identifier(name: &str) -> bool {
     let mut letters = name.chars();
     let begins = letters

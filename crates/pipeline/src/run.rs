@@ -1,8 +1,8 @@
 //! One query's way through a graph.
 //!
-//! A step runs as soon as what it takes is there, beside others that are independent of it. The first failure that its
-//! step does not forgive ends the query; what still runs is given up. Each row of a step `for_each` is a query of its
-//! own, so that rows of many queries share batches as ever.
+//! A step runs as soon as its inputs are there, concurrently with steps that are independent of it. The first failure
+//! that its step's `on_error` does not forgive ends the query, and steps that still run are given up. Each row of a
+//! step with `for_each` is a query of its own, so rows of many queries share batches as usual.
 
 mod rows;
 mod step;
@@ -33,55 +33,55 @@ use crate::{
 
 use step::{StepResult, StepTask, Terms};
 
-/// Rows of one query that are asked at once: those of others have their turns between them.
+/// Most rows of one query that are asked at a time, so that rows of other queries have their turns.
 pub(crate) const ROWS_AT_ONCE: usize = 64;
 
-/// What queries of all pipelines share.
+/// What the queries of all pipelines share.
 pub(crate) struct Means {
     /// Answers the steps that ask something.
     pub dispatcher: DispatcherClient,
-    /// Transforms that run at once.
+    /// Permits for transforms: as many run at a time.
     pub cores: Arc<Semaphore>,
-    /// What steps make is counted there.
+    /// Counts the memory of what steps make.
     pub memory: Arc<dyn Memory>,
     /// Calls functions of Python files.
     pub python: Arc<dyn Interpreter>,
 }
 
-/// What the queries of a pipeline find around it.
+/// The surroundings of a pipeline's queries.
 #[derive(Clone, Copy)]
 pub(crate) struct QueryContext<'a> {
     pub means: &'a Means,
-    /// The pipelines as they were when the query came: it ends on the versions that it began with.
+    /// The pipelines as they were when the query came. The query ends on the versions that it began with.
     pub known: &'a Catalog,
-    /// The step of an outer pipeline that the query is for.
+    /// The step of an outer pipeline for which this pipeline runs.
     pub outer: Option<&'a ForStep>,
-    /// The accuracy that the query asks of the outermost pipeline.
+    /// The accuracy that the query demands of the outermost pipeline.
     pub demanded: Option<&'a AccuracyDemand>,
 }
 
-/// How the answers of a pipeline are called: it is their model, and its version the variant.
+/// The names in a pipeline's answers: the pipeline is the model, and its version is the variant.
 #[derive(Debug, Clone)]
 pub(crate) struct Names {
     pub model: ModelId,
     pub variant: VariantId,
 }
 
-/// A pipeline that can run, and what its queries have learnt.
+/// A pipeline that can run, and what it has learnt from its queries.
 pub(crate) struct Ready {
     pub graph: Graph,
     pub pace: Pace,
     pub counts: Counts,
     pub traffic: Traffic,
     pub names: Names,
-    /// What was measured of it as a whole.
+    /// What was measured of the pipeline as a whole.
     pub whole: ArcSwap<Whole>,
 }
 
-/// What a step is given of a query's time at least, whoever answers late: a target is above 0.
+/// Least share of a query's time that a step gets, even when the query is late: a target must be above 0.
 const LEAST_MS: f64 = 1e-3;
 
-/// How long a step may take whose query is not given up: a day.
+/// How long a step may take if its query is never given up: a day.
 const LONGEST_MS: f64 = 86_400_000.0;
 
 /// What became of a step.
@@ -90,7 +90,7 @@ enum StepEnd {
     Skipped(String),
 }
 
-/// A query on its way.
+/// A query in progress.
 struct Way<'a> {
     graph: &'a Graph,
     pace: &'a Pace,
@@ -102,18 +102,18 @@ struct Way<'a> {
     inputs: Vec<NamedTensor>,
     ended: Vec<Option<StepEnd>>,
     taken: Vec<StepRecord>,
-    /// What became of the steps of pipelines that are steps.
+    /// Records of the steps inside steps that are pipelines.
     within: Vec<StepRecord>,
-    /// What its draws follow from; nothing as long as no step is split.
+    /// The seed of its draws; `None` until a split step needs one.
     seed: Option<Seed>,
-    /// What its steps have made, as long as the query lasts.
+    /// The memory of the outputs of its steps, held as long as the query lasts.
     held: Vec<Part>,
 }
 
-/// Answers a query. Each is answered once; dropping the future gives up all that runs for it.
+/// Answers a query. Each query is answered once. Dropping the future gives up everything that runs for it.
 ///
 /// # Errors
-/// Which step failed, in which of its rows, and why.
+/// Names the step that failed, the row in which it failed, and the reason.
 pub(crate) async fn answer(
     ready: &Ready,
     around: QueryContext<'_>,
@@ -152,7 +152,8 @@ pub(crate) async fn answer(
         ahead: pace.ahead(graph),
         around: QueryContext {
             outer: query.step.as_deref(),
-            // What a step asks of the pipeline that it is, is not asked of the whole.
+            // The accuracy that a step demands of the pipeline that answers it is not a demand on the outermost
+            // pipeline.
             demanded: match query.step {
                 Some(_) => around.demanded,
                 None => demanded.as_ref(),
@@ -174,7 +175,7 @@ pub(crate) async fn answer(
     Ok(answer)
 }
 
-/// Why a query is given up before its first step.
+/// The error of a query that is given up before its first step.
 fn refused(fullest: &Node, crowded: Congestion, latency_ms: Option<f64>) -> QueryError {
     let takes_ms = crowded.takes.as_secs_f64() * 1e3;
     let latency_ms = latency_ms.unwrap_or(f64::INFINITY);
@@ -191,14 +192,14 @@ fn refused(fullest: &Node, crowded: Congestion, latency_ms: Option<f64>) -> Quer
     in_step(fullest, error).retry_after_ms((takes_ms - latency_ms).max(1.0))
 }
 
-/// Whether a step gave a query up for want of time or room.
+/// Whether a step gave up a query because time or room was missing.
 fn is_dropped(error: &QueryError) -> bool {
     matches!(error.code, Code::Overloaded | Code::DeadlineExceeded)
 }
 
-/// Why a query is given up in a step.
+/// The error of a query that is given up in a step.
 fn in_step(node: &Node, error: QueryError) -> QueryError {
-    // What a step asks is the pipeline's affair: its name says nothing to who asks the pipeline.
+    // Which targets a step asks is internal to the pipeline: their names mean nothing to the client.
     let is_missing = error.code.kind() == sextant_types::ErrorKind::NotFound;
     QueryError {
         code: if is_missing {
@@ -221,7 +222,8 @@ impl<'a> Way<'a> {
         let mut waiting: Vec<usize> = (0..graph.nodes.len()).collect();
         let mut running = FuturesUnordered::new();
         loop {
-            // The order is that of the graph: one that was skipped lets those behind it begin or be skipped.
+            // The loop follows the order of the graph: a skipped step lets the steps behind it begin, or skips them, in
+            // the same pass.
             let mut still = Vec::with_capacity(waiting.len());
             for at in waiting {
                 let node = &graph.nodes[at];
@@ -255,13 +257,13 @@ impl<'a> Way<'a> {
                 Some((at, Ok(gave))) => self.gave(at, gave),
                 Some((at, Err(error))) => self.failed(at, in_step(&graph.nodes[at], error))?,
                 None if waiting.is_empty() => return Ok(()),
-                // Those that wait now wait for one that was skipped in this turn.
+                // The waiting steps wait for a step that was skipped in this pass.
                 None => {}
             }
         }
     }
 
-    /// What a step takes, once all that it waits for has ended; or why it does not run.
+    /// The inputs of a step once all steps that it waits for have ended, or why the step does not run.
     fn inputs_of(&self, node: &Node) -> Result<Vec<NamedTensor>, SkipReason> {
         if let Some(condition) = &node.condition {
             let mentioned = node.after.iter().map(|at| {
@@ -298,7 +300,7 @@ impl<'a> Way<'a> {
         inputs.collect()
     }
 
-    /// A tensor, where it is there.
+    /// A tensor, if it is there.
     fn tensor(&self, origin: Origin) -> Option<&NamedTensor> {
         match origin {
             Origin::Input(at) => self.inputs.get(at),
@@ -332,7 +334,7 @@ impl<'a> Way<'a> {
         reasons.collect::<Vec<_>>().join("; ")
     }
 
-    /// Lets a step begin with the time that is left for it.
+    /// Begins a step with the time that it may take.
     fn begin(&mut self, at: usize, inputs: Vec<NamedTensor>) -> Result<StepTask<'a>, QueryError> {
         let graph = self.graph;
         let (node, query) = (&graph.nodes[at], self.query);
@@ -372,7 +374,7 @@ impl<'a> Way<'a> {
         StepTask::new(node, inputs, terms, self.around)
     }
 
-    /// Which of those whom a step may ask the query falls to.
+    /// The number by which the query draws one of the targets that a step may ask.
     fn number(&mut self, node: &Node) -> f64 {
         match &node.work {
             Work::Ask(asked) if asked.len() > 1 => {
@@ -383,7 +385,7 @@ impl<'a> Way<'a> {
         }
     }
 
-    /// Counts a step that did not answer.
+    /// Counts a step that gave no answer.
     fn count_failure(&mut self, at: usize, error: &QueryError) {
         let outcome = match is_dropped(error) {
             true => {
@@ -405,7 +407,7 @@ impl<'a> Way<'a> {
         let taken = &gave.taken;
         self.pace.ran(at, taken.total_us / 1e3);
         self.flight.ended(at, Some(taken));
-        // Loads are a part of it.
+        // The queue time includes loads.
         let waited_us = taken.queue_us;
         self.counts
             .answered(at, taken.rows.max(1), (taken.total_us, waited_us));
@@ -415,7 +417,7 @@ impl<'a> Way<'a> {
         self.ended[at] = Some(StepEnd::Gave(gave.outputs));
     }
 
-    /// What becomes of the query now that a step has failed.
+    /// Decides what becomes of the query after a step has failed.
     fn failed(&mut self, at: usize, error: QueryError) -> Result<(), QueryError> {
         self.count_failure(at, &error);
         self.flight.ended(at, None);
@@ -435,7 +437,7 @@ impl<'a> Way<'a> {
         Ok(())
     }
 
-    /// The answer, once all steps have ended.
+    /// Composes the answer after all steps have ended.
     fn compose(self, names: &Names) -> Result<Answer, QueryError> {
         let specs = self.graph.signature.outputs.iter().zip(&self.graph.outputs);
         let outputs: Vec<NamedTensor> = specs
@@ -473,7 +475,7 @@ impl<'a> Way<'a> {
             outputs,
             rows: 1,
             timings,
-            // Without best effort a step that cannot meet its own targets refuses.
+            // Without best effort, a step that cannot meet its own targets refuses the query.
             targets_met: in_time
                 && self
                     .taken
@@ -493,7 +495,7 @@ impl<'a> Way<'a> {
     }
 }
 
-/// Rows that a step is asked for.
+/// The rows that a step is asked for.
 fn asked_rows(node: &Node, inputs: &[NamedTensor]) -> f64 {
     let at = match node.cut.first() {
         Some(at) => Some(*at),
@@ -509,7 +511,7 @@ enum SkipReason {
     Failed(String),
 }
 
-/// Microseconds since then.
+/// Microseconds since `since`.
 pub(crate) fn elapsed_us(since: Instant) -> f64 {
     since.elapsed().as_secs_f64() * 1e6
 }

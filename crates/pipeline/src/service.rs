@@ -1,4 +1,4 @@
-//! A dispatcher that knows pipelines, over one that does not.
+//! A dispatcher that runs pipelines over a dispatcher that knows none.
 
 use std::{collections::HashMap, sync::Arc, thread};
 
@@ -20,27 +20,28 @@ use crate::{
 mod composite;
 mod offline;
 
-/// A dispatcher that answers queries of applications which are pipelines, and leaves others to another one.
+/// A dispatcher that answers queries of applications that are pipelines, and passes other queries to the dispatcher
+/// beneath.
 ///
-/// A query ends on the version that it began with, whatever is [set](Self::set) meanwhile.
+/// A query ends on the version that it began with, even if [`Self::set`] replaces the pipelines meanwhile.
 pub struct Pipelines {
     means: Means,
     loaded: ArcSwap<Catalog>,
 }
 
-/// Pipelines by their names, and those that are variants by the applications that they are variants of.
+/// Pipelines by their names, and pipelines that are variants by the applications of which they are variants.
 #[derive(Default)]
 pub(crate) struct Catalog {
     pipelines: HashMap<ApplicationId, Arc<LoadedPipeline>>,
     composites: HashMap<ApplicationId, Vec<Arc<LoadedPipeline>>>,
 }
 
-/// A pipeline as a front end has it.
+/// A pipeline as a front end holds it.
 pub struct LoadedPipeline {
     /// The version of its definition, from 1.
     pub version: u32,
-    /// Tells it from another one of its name and version: a pipeline that is deleted and made again begins at 1 anew.
-    /// Empty where nobody has told.
+    /// Tells the pipeline from another one with the same name and version: a pipeline that is deleted and made again
+    /// starts at version 1. Empty where it is unknown.
     pub mark: String,
     state: Result<Ready, String>,
 }
@@ -48,10 +49,10 @@ pub struct LoadedPipeline {
 // === impl LoadedPipeline ===
 
 impl LoadedPipeline {
-    /// One that can run.
+    /// A pipeline that can run.
     ///
     /// # Errors
-    /// When its name cannot be that of a model and of a variant.
+    /// When its name cannot be the name of a model or of a variant.
     pub fn new(graph: Graph, version: u32) -> Result<Self, sextant_types::InvalidId> {
         let name = &graph.definition.name;
         let names = Names {
@@ -74,7 +75,7 @@ impl LoadedPipeline {
         })
     }
 
-    /// One that cannot run, and why.
+    /// A pipeline that cannot run, and the reason.
     pub fn unusable(version: u32, why: String) -> Self {
         Self {
             version,
@@ -83,15 +84,15 @@ impl LoadedPipeline {
         }
     }
 
-    /// The same under a mark.
+    /// The same pipeline with a mark.
     pub fn marked(self, mark: String) -> Self {
         Self { mark, ..self }
     }
 
-    /// Its graph, or why it cannot run.
+    /// The graph of the pipeline.
     ///
     /// # Errors
-    /// Why it cannot run.
+    /// Why the pipeline cannot run.
     pub fn graph(&self) -> Result<&Graph, &str> {
         self.state
             .as_ref()
@@ -99,13 +100,13 @@ impl LoadedPipeline {
             .map_err(String::as_str)
     }
 
-    /// What was measured of it as a whole; nothing of one that cannot run.
+    /// The measurement of the pipeline as a whole; none for a pipeline that cannot run.
     pub fn whole(&self) -> Arc<Whole> {
         let ready = self.state.as_ref();
         ready.map_or_else(|_| Arc::default(), |ready| ready.whole.load_full())
     }
 
-    /// What is known of it as a whole from now on.
+    /// Replaces what is known of the pipeline as a whole.
     pub fn set_whole(&self, whole: Whole) {
         if let Ok(ready) = &self.state
             && **ready.whole.load() != whole
@@ -114,13 +115,13 @@ impl LoadedPipeline {
         }
     }
 
-    /// The application of which it is a variant.
+    /// The application of which the pipeline is a variant.
     pub fn variant_of(&self) -> Option<ApplicationId> {
         let definition = &self.graph().ok()?.definition;
         definition.whole().ok()?
     }
 
-    /// What became of its steps; nothing of one that cannot run.
+    /// The counts of its steps; none for a pipeline that cannot run.
     pub fn counts(&self) -> impl Iterator<Item = StepCounts<'_>> {
         let ready = self.state.iter();
         ready.flat_map(|ready| ready.counts.of(&ready.graph))
@@ -145,7 +146,7 @@ impl Catalog {
         }
     }
 
-    /// Whether a route can be answered: of a pipeline, all that its steps ask.
+    /// Whether a route can be answered. For a pipeline, everything that its steps ask must be ready.
     fn is_ready(&self, route: &Route, beneath: &DispatcherClient) -> bool {
         match self.of(route) {
             Some(pipeline) => pipeline
@@ -159,13 +160,12 @@ impl Catalog {
 // === impl Pipelines ===
 
 impl Pipelines {
-    /// Over a dispatcher that answers the steps. It knows no pipeline yet.
-    /// What steps make is counted in `memory`.
+    /// Pipelines over a dispatcher that answers the steps, at first none. `memory` counts what steps make.
     pub fn over(dispatcher: DispatcherClient, memory: Arc<dyn Memory>) -> Arc<Self> {
         Self::with_python(dispatcher, memory, Arc::new(NoPython::Off))
     }
 
-    /// The same, where `python` calls the functions of Python files.
+    /// The same, with `python` to call the functions of Python files.
     pub fn with_python(
         dispatcher: DispatcherClient,
         memory: Arc<dyn Memory>,
@@ -183,7 +183,7 @@ impl Pipelines {
         })
     }
 
-    /// Who calls the functions of Python files.
+    /// What calls the functions of Python files.
     pub fn python(&self) -> &Arc<dyn Interpreter> {
         &self.means.python
     }
@@ -193,7 +193,7 @@ impl Pipelines {
         &self.means.dispatcher
     }
 
-    /// What is known from now on.
+    /// Replaces all pipelines.
     pub fn set(&self, pipelines: HashMap<ApplicationId, Arc<LoadedPipeline>>) {
         let mut composites: HashMap<ApplicationId, Vec<Arc<LoadedPipeline>>> = HashMap::new();
         let mut sorted: Vec<_> = pipelines.iter().collect();
@@ -222,19 +222,19 @@ impl Pipelines {
             .unwrap_or_default()
     }
 
-    /// A pipeline.
+    /// The pipeline of a name.
     pub fn get(&self, application: &ApplicationId) -> Option<Arc<LoadedPipeline>> {
         self.loaded.load().pipelines.get(application).cloned()
     }
 
-    /// All that are known, sorted.
+    /// The names of all pipelines, sorted.
     pub fn names(&self) -> Vec<ApplicationId> {
         let mut names: Vec<_> = self.loaded.load().pipelines.keys().cloned().collect();
         names.sort();
         names
     }
 
-    /// All that are known.
+    /// All pipelines.
     pub fn all(&self) -> HashMap<ApplicationId, Arc<LoadedPipeline>> {
         self.loaded.load().pipelines.clone()
     }
@@ -244,7 +244,7 @@ impl Pipelines {
         self.loaded.load().of(route).cloned()
     }
 
-    /// The pipeline that a route names, and those beside it.
+    /// The pipeline that a route names, with the catalog that holds it.
     fn with(&self, route: &Route) -> Option<(Arc<Catalog>, Arc<LoadedPipeline>)> {
         let known = self.loaded.load();
         let pipeline = Arc::clone(known.of(route)?);
@@ -266,7 +266,7 @@ impl Dispatch for Pipelines {
         }
         match self.offered(&query) {
             None => self.means.dispatcher.query(query).await,
-            // Seldom, so that the futures of queries have no room for it.
+            // This case is rare. The box keeps its future out of the futures of other queries.
             Some(offered) => Box::pin(self.among(offered, query)).await,
         }
     }

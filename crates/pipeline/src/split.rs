@@ -1,26 +1,26 @@
-//! Steps that ask one of several.
+//! Steps that ask one of several targets.
 //!
-//! Which one answers a query follows from a digest of what the query brings and of the step's name: the same query asks the
-//! same one whenever it comes again, and two steps of a query draw independently of each other. A client that says what
-//! its queries stick to is believed.
+//! A digest of the query's inputs and of the step's name decides which target answers: the same query asks the same
+//! target whenever it comes again, and two steps of a query draw independently. A client may say what its queries stick
+//! to; its value then replaces the digest of the inputs.
 
 use sextant_types::{Data, NamedTensor, Route, Targets};
 use sha2::{Digest as _, Sha256};
 
-/// One whom a step may ask.
+/// A target that a step may ask.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct SplitTarget {
     pub route: Route,
     pub targets: Targets,
-    /// Its part of the queries, beside the weights of the others.
+    /// Its share of the queries, relative to the weights of the others.
     pub weight: f64,
 }
 
-/// What the draws of one query follow from.
+/// The seed of the draws of one query.
 #[derive(Debug, Clone)]
 pub(crate) struct Seed([u8; 32]);
 
-/// Position of the one of several that a number from 0 to below 1 falls to.
+/// Position of the target to which a number from 0 to below 1 falls.
 pub(crate) fn drawn(asked: &[SplitTarget], number: f64) -> Option<usize> {
     let all: f64 = asked.iter().map(|it| it.weight).sum();
     let mut left = number * all;
@@ -34,7 +34,7 @@ pub(crate) fn drawn(asked: &[SplitTarget], number: f64) -> Option<usize> {
 // === impl Seed ===
 
 impl Seed {
-    /// Of what a query brings, unless it says what it sticks to.
+    /// A seed from the inputs of a query, or from `sticky` if the client sends it.
     pub fn new(sticky: Option<u64>, inputs: &[NamedTensor]) -> Self {
         let mut hash = Sha256::new();
         match sticky {

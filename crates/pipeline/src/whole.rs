@@ -1,4 +1,4 @@
-//! What was measured of a pipeline as a whole, and which targets it meets.
+//! Measurements of a pipeline as a whole, and the targets that it meets.
 
 use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
 
@@ -6,21 +6,21 @@ use serde::{Deserialize, Serialize};
 use sextant_rpc::{QueryError, StepRecord};
 use sextant_types::{Accuracy, Code, Targets, VariantId, WholeAccuracy};
 
-/// What was measured of a pipeline on its validation set.
+/// The measurements of a pipeline on its validation set.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Measurement {
-    /// How right it is, with its interval.
+    /// Its accuracy, with the interval.
     pub accuracy: Accuracy,
-    /// Median time of a record that was asked alone, loads left out, ms.
+    /// Median time of a record that was asked alone, without loads, ms.
     pub p50_ms: f64,
-    /// 99th percentile alike, ms.
+    /// 99th percentile of the same times, ms.
     pub p99_ms: f64,
-    /// What its steps list for a thousand queries, US dollars: their rows at the prices of the variants that answered
-    /// them, as variants are priced.
+    /// List price of a thousand queries, US dollars: the rows of the steps at the prices of the variants that answered
+    /// them, priced as variants are.
     pub cost_per_1k_usd: f64,
-    /// What a thousand queries were charged, each alone in its batches, US dollars.
+    /// Charge for a thousand queries, each alone in its batches, US dollars.
     pub charged_per_1k_usd: f64,
-    /// How often its steps ran, by their names.
+    /// How often its steps ran, by the names of the steps.
     #[serde(default)]
     pub steps: BTreeMap<String, StepShare>,
 }
@@ -28,13 +28,13 @@ pub struct Measurement {
 /// How often a step ran.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct StepShare {
-    /// Queries in which it ran.
+    /// Queries in which the step ran.
     pub ran: u64,
-    /// Queries in which it did not.
+    /// Queries in which the step did not run.
     pub skipped: u64,
-    /// Rows that it was asked for.
+    /// Rows that the step was asked for.
     pub rows: u64,
-    /// The variants that answered, and how often.
+    /// The variants that answered, with the number of answers of each.
     #[serde(default)]
     pub variants: BTreeMap<VariantId, u64>,
 }
@@ -42,16 +42,17 @@ pub struct StepShare {
 /// What is known of a pipeline as a whole.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub enum Whole {
-    /// It has no validation set.
+    /// The pipeline has no validation set.
     #[default]
     Unmeasured,
-    /// It is being measured. What was measured before is of another version of it or of its models, and holds no more.
+    /// The pipeline is being measured. An earlier measurement is of another version of it or of its models, and no
+    /// longer holds.
     Pending(Option<Measurement>),
-    /// This was measured, and nothing has changed since.
+    /// The current measurement: nothing has changed since.
     Current(Measurement),
 }
 
-/// The accuracy that a query asks of the whole and that this was measured to have.
+/// The accuracy that a query demands of the whole and that the pipeline was measured to have.
 #[derive(Debug)]
 pub(crate) struct AccuracyDemand {
     least: f64,
@@ -59,13 +60,13 @@ pub(crate) struct AccuracyDemand {
     whole: Arc<Whole>,
 }
 
-/// When a query may be tried again whose pipeline is being measured, ms.
+/// When a query of a pipeline that is being measured may be tried again, ms.
 const MEASURING_RETRY_MS: f64 = 1000.0;
 
 // === impl Whole ===
 
 impl Whole {
-    /// What holds now.
+    /// The measurement that holds now.
     pub fn current(&self) -> Option<&Measurement> {
         match self {
             Self::Current(measured) => Some(measured),
@@ -73,11 +74,11 @@ impl Whole {
         }
     }
 
-    /// Whether the pipeline meets the targets that are of the whole, its time apart. A share of the accuracy is one of
-    /// what was measured of the pipeline itself, so it is met where that is known.
+    /// Checks whether the pipeline meets the targets of the whole, except latency. A relative accuracy is relative to
+    /// what was measured of the pipeline itself, so the pipeline meets it wherever a measurement exists.
     ///
     /// # Errors
-    /// Which target it misses and by how much, or that nothing was measured.
+    /// Which target the pipeline misses and by how much, or that nothing was measured.
     pub fn check(&self, name: &str, targets: &Targets) -> Result<(), QueryError> {
         let asked = [
             ("min_accuracy", targets.min_quality.is_some()),
@@ -115,8 +116,8 @@ impl Whole {
 // === impl AccuracyDemand ===
 
 impl AccuracyDemand {
-    /// What targets ask of the whole; `None` where they ask for no accuracy or for more than it has, and where what is measured
-    /// is no share of right answers.
+    /// The accuracy that `targets` demand of the whole; `None` where they demand none or more than the pipeline has,
+    /// and where the metric is no share of right answers.
     pub fn of(whole: &Arc<Whole>, targets: &Targets) -> Option<Self> {
         let measured = whole.current()?.accuracy.share()?;
         let share = targets.min_relative_accuracy.map(|share| share * measured);
@@ -129,7 +130,7 @@ impl AccuracyDemand {
         })
     }
 
-    /// As a step tells of it.
+    /// The demand as a step reports it.
     pub fn of_step(&self, step: &str) -> Option<WholeAccuracy> {
         let share = self.whole.current()?.steps.get(step);
         Some(WholeAccuracy {
@@ -177,7 +178,7 @@ impl Measurement {
 // === impl StepShare ===
 
 impl StepShare {
-    /// Counts what became of a step in one more query.
+    /// Counts the outcome of the step in one more query.
     pub fn count(&mut self, taken: &StepRecord) {
         match taken.outcome.as_ref() {
             "skipped" => self.skipped += 1,
@@ -197,7 +198,7 @@ impl StepShare {
         most.map(|(variant, _)| variant)
     }
 
-    /// The variants that answered, those that did most often first.
+    /// The variants that answered, most frequent first.
     pub fn answered(&self) -> Vec<VariantId> {
         let mut all: Vec<_> = self.variants.iter().collect();
         all.sort_by_key(|(_, count)| Reverse(**count));

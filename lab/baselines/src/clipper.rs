@@ -1,15 +1,14 @@
-//! Clipper (Crankshaw's thesis, chapter 3): every replica batches on its own, as much as it has
-//! learned to finish within the target.
+//! Clipper (Crankshaw's thesis, chapter 3): every replica batches on its own, as many rows as it has learned to finish
+//! within the target.
 //!
-//! Devices are divided evenly among the queues, once; more queues than devices share them in turn.
-//! Each (device, queue) has its own requests and its own limit on rows, adapted to measured run
-//! times, either by additive increase and multiplicative decrease or by a line through the run
-//! times' 99th percentile. With a queue delay, a batch below the limit waits until its first
-//! request has waited that long.
+//! Devices are divided evenly among the queues, once; if there are more queues than devices, queues share them in turn.
+//! Each (device, queue) has its own requests and its own limit on rows. The limit adapts to measured run times, either
+//! by additive increase and multiplicative decrease or by a line through the run times' 99th percentile. With a queue
+//! delay, a batch below the limit waits until its first request has waited that long.
 //!
-//! The target bounds the run time of a batch; what a request waited before is not counted, so under
-//! load answers come late by up to a run. Nothing is dropped but what is past its deadline
-//! already, and a batch may be late: Clipper knows no profile, only limits.
+//! The target bounds the run time of a batch, without the time that a request has waited. So under load, answers are
+//! late by up to a run. Only requests that are past their deadline are dropped, and a batch may be late: Clipper knows
+//! no profile, only limits.
 
 use crate::{Options, Policy};
 
@@ -34,7 +33,7 @@ pub(super) struct ReplicaLimit {
 }
 
 impl Clipper {
-    /// The scheduler that the options name.
+    /// The scheduler for these options.
     pub fn scheduler<T>(options: &Options) -> Replicas<T, Self> {
         let clipper = Self {
             quantile: options.policy == Policy::ClipperQuantile,

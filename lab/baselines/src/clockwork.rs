@@ -1,24 +1,22 @@
 //! Clockwork (OSDI 2020, section 5): batch queues, strategies, and little work sent ahead.
 //!
-//! Every request stands in one *batch queue* per batch size and leaves that of size `b` once a batch
-//! of `b` started at the earliest moment would be too late for it. A batch queue that holds enough
-//! for its size is a *strategy*, with the latest start of its first request; strategies are ordered
-//! by that start. A slot with less than the look-ahead (5 ms) outstanding takes the first strategy
-//! and enlarges it to the largest size whose own batch queue is full enough. A request that could
-//! not be met even if the next slot to be free ran it alone is refused at once. A request
-//! without a deadline, as of a closed loop that only wants throughput, is the least urgent.
+//! Every request is in one *batch queue* per batch size. It leaves the queue of size `b` once a batch of `b` would be
+//! too late for it even at the earliest possible start. A batch queue that holds enough requests for its size is a
+//! *strategy*, with the latest start of its first request; strategies are ordered by that start. A slot with less than
+//! the look-ahead (5 ms) outstanding takes the first strategy and enlarges it to the largest size whose own batch queue
+//! is full enough. A request that would be late even if the next free slot ran it alone is refused at once. A request
+//! without a deadline, as from a closed loop that only needs throughput, is the least urgent.
 //!
-//! Kept simpler than in the paper, with the same decisions: the requests of a queue are in order of
-//! deadline, so a batch queue is what is left of them after a prefix and costs one binary search;
-//! and all slots of a pool hold the same variants, so strategies are kept by pool, not by slot.
+//! This is simpler than the paper, with the same decisions. The requests of a queue are in order of deadline, so a
+//! batch queue is what is left of them after a prefix and costs one binary search. All slots of a pool hold the same
+//! variants, so strategies are kept by pool, not by slot.
 //!
-//! Where the published code differs, the paper is followed: no safety margin is taken off the
-//! deadline, and requests too tight for a large batch stay for a smaller one instead of being
-//! purged with it.
+//! Where the published code differs from the paper, this follows the paper: no safety margin is subtracted from the
+//! deadline, and requests too tight for a large batch remain for a smaller one instead of being purged.
 //!
-//! The seam for LOAD and UNLOAD: strategies exist only where [`super::Scheduler::on_loaded`] was
-//! called, and vanish with [`super::Scheduler::on_unloaded`]. Demand and priority of models that are
-//! not loaded can be counted from the same events without a change here.
+//! LOAD and UNLOAD connect here: strategies exist only where [`super::Scheduler::on_loaded`] was called, and vanish
+//! with [`super::Scheduler::on_unloaded`]. Demand and priority of models that are not loaded can be counted from the
+//! same events without a change here.
 
 use crate::Options;
 use sextant_schedule::{
@@ -49,13 +47,13 @@ pub(super) struct Clockwork<T> {
     look_ahead: Nanos,
     delay: Delay,
     slots: Slots,
-    /// By pool: strategies by latest start, under [`Sizes::id`].
+    /// For each pool: strategies by latest start, under [`Sizes::id`].
     pools: IndexVec<PoolIx, IndexedHeap<u32>>,
     queued: IndexVec<PoolIx, Nanos>,
     queues: IndexVec<QueueIx, Option<Queue<T>>>,
     /// When the first request of a queue becomes impossible.
     expiries: IndexedHeap<QueueIx>,
-    /// By pool: when a slot may take a strategy.
+    /// For each pool: when a slot may take a strategy.
     grants: IndexedHeap<PoolIx>,
     /// Pools that have changed since their grants were set.
     changed: Vec<PoolIx>,
@@ -63,7 +61,7 @@ pub(super) struct Clockwork<T> {
 }
 
 impl<T> Clockwork<T> {
-    /// With the look-ahead and the batch sizes of `options`.
+    /// A scheduler with the look-ahead and the batch sizes of `options`.
     pub fn new(options: &Options) -> Self {
         Self {
             sizes: Sizes::new(&options.batch_sizes, options.delay),
@@ -94,12 +92,12 @@ impl<T> Clockwork<T> {
         self.queues.known_mut(queue)
     }
 
-    /// When the next slot of a pool is free as far as is known, 0 for at once.
+    /// When the next slot of a pool is expected to be free; 0 for at once.
     fn first_free(&self, pool: PoolIx) -> Nanos {
         self.slots.first(pool).map_or(0, |(free_at, _)| free_at)
     }
 
-    /// Makes the strategies of a queue again; with `missing` only those that there are not.
+    /// Makes the strategies of a queue anew; with `missing` only those that do not exist.
     fn arm(&mut self, now: Nanos, queue: QueueIx, missing: bool) {
         let Some(of) = self.queues.known(queue) else {
             return;
@@ -129,8 +127,8 @@ impl<T> Clockwork<T> {
         }
     }
 
-    /// Makes the strategies of all queues of a pool again: a device has come, and meets what the others
-    /// could not.
+    /// Makes the strategies of all queues of a pool anew, because a new device can meet deadlines that the others could
+    /// not.
     fn arm_all(&mut self, now: Nanos, pool: PoolIx) {
         for queue in self.queues.numbers() {
             let of = self.queue(queue);
@@ -140,7 +138,7 @@ impl<T> Clockwork<T> {
         }
     }
 
-    /// Early rejection: the first requests that not even the next free slot would meet.
+    /// Early rejection: refuses the first requests that not even the next free slot can meet.
     fn reject(&mut self, now: Nanos, queue: QueueIx, actions: &mut Actions<T>) {
         while let Some(of) = self.queue(queue)
             && let (deadline, rows) = (of.requests.deadline(0), of.requests.rows_of(0))
@@ -175,7 +173,7 @@ impl<T> Clockwork<T> {
         self.expiries.set(queue, at.max(now + 1));
     }
 
-    /// Takes requests out of a queue and keeps every sum true.
+    /// Takes requests out of a queue and updates every sum.
     fn take(&mut self, queue: QueueIx, from: usize, count: usize) -> Vec<Request<T>> {
         let Some(of) = self.queues.known_mut(queue) else {
             return Vec::new();
@@ -189,7 +187,7 @@ impl<T> Clockwork<T> {
         requests
     }
 
-    /// Gives strategies to the slots of a pool that have less than the look-ahead before them.
+    /// Gives strategies to the slots of a pool with less than the look-ahead outstanding.
     fn dispatch(&mut self, now: Nanos, pool: PoolIx, actions: &mut Actions<T>) {
         self.changed.push(pool);
         while let Some((_, id)) = self.pools[pool].first()
@@ -204,15 +202,15 @@ impl<T> Clockwork<T> {
             if let Some(strategy) = self.choose(now, pool, queue, size, slot) {
                 self.send(now, slot, queue, strategy, actions);
             }
-            // A strategy that is not what it was tells that others may be there that were not: what
-            // stands behind the requests that have left this size may fill another.
+            // If a strategy has changed, others may have become possible: requests behind those that left this size may
+            // fill another.
             self.reject(now, queue, actions);
             self.arm(now, queue, false);
         }
     }
 
-    /// Finds out again when the pools that have changed may give a strategy to a slot. One that has
-    /// to answer first is found out then, and the next one is asked.
+    /// Recomputes when the pools that have changed may give a strategy to a slot. A slot that must answer first is
+    /// recomputed at its answer, and the next slot is tried.
     fn expect_grants(&mut self) {
         while let Some(pool) = self.changed.pop() {
             let waits = !self.pools[pool].is_empty();
@@ -227,8 +225,7 @@ impl<T> Clockwork<T> {
         }
     }
 
-    /// The strategy that stands first, enlarged; `None` when it is not what it was when the
-    /// strategies of its queue were made.
+    /// The first strategy, enlarged; `None` if it has changed since the strategies of its queue were made.
     fn choose(
         &self,
         now: Nanos,

@@ -1,8 +1,8 @@
-//! Work-conserving dispatch: a free device takes a batch at once.
+//! Work-conserving dispatch: a free device gets a batch at once.
 //!
-//! The strong baseline orders by latest start and drops only what cannot be met any more; the weak
-//! one orders by the planned start as Fig 16 of Symphony does, which on a busy device is little
-//! more than the order of the last arrivals.
+//! The strong baseline orders by latest start and drops only requests that can no longer be met. The weak one orders by
+//! the planned start as in Fig 16 of Symphony, which on a busy device is little more than the order of the last
+//! arrivals.
 
 use sextant_schedule::{DropReason, NextBatch, Rule, View};
 

@@ -1,7 +1,8 @@
-//! Published schedulers to compare ours with, and [`Options`], which makes any by its [`Policy`] name.
+//! Published schedulers with which ours is compared, and [`Options`], which makes any of them by its [`Policy`] name.
 //!
-//! Batches that grow in their queue, as rules of [`sextant_schedule::Candidates`]: [`Eager`], [`Timeout`] (Triton), [`Symphony`]
-//! and [`SymphonyPaper`]. Requests that are committed to a device at once: Clockwork, Nexus and Clipper.
+//! Some batches grow in their queue, by rules of [`sextant_schedule::Candidates`]: [`Eager`], [`Timeout`] (Triton),
+//! [`Symphony`] and [`SymphonyPaper`]. Other schedulers commit requests to a device at once: Clockwork, Nexus and
+//! Clipper.
 //!
 //! **Invariant:** no clock, no async, no lock, no I/O, no logging. Time is an argument, order never
 //! depends on a hash, and the same inputs give the same actions and reasons.

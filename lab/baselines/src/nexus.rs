@@ -1,19 +1,17 @@
-//! Nexus (SOSP 2019), as Symphony (sections 2 and 5) measures it: devices by epoch, no coordination.
+//! Nexus (SOSP 2019), as Symphony (sections 2 and 5) measures it: devices are assigned by epoch, without coordination.
 //!
-//! Once per epoch every queue gets devices after its measured rate. A batch is the largest that can
-//! run twice within the target, because a request that just misses one batch waits for it and runs
-//! with the next. What is left of a queue's rate after whole devices is packed with other queues'
-//! rests onto shared devices (*squishy bin packing*, in `pack`). Until rates are known, after the
-//! first second, every queue counts the same.
+//! Once per epoch, every queue gets devices according to its measured rate. A batch is the largest that can run twice
+//! within the target, because a request that just misses one batch waits for it and runs with the next. The part of a
+//! queue's rate that is left after whole devices is packed with those of other queues onto shared devices (*squishy bin
+//! packing*, in `pack`). Until rates are known, after the first second, every queue counts the same.
 //!
-//! Frontends spread requests over the devices of a queue by weighted round-robin, each on its own;
-//! a request is given to a frontend by a hash of its number. Each device batches its lanes in turn.
-//! A batch begins with the first request from which on a whole window, of the planned size or what
-//! is left, ends in time; those before it are dropped (*early drop*), so nothing is late by its
-//! profile. Drops happen when a batch is formed, not before.
+//! Frontends spread requests over the devices of a queue by weighted round-robin, each on its own; a hash of a
+//! request's number chooses its frontend. Each device batches its lanes in turn. A batch begins with the first request
+//! from which on a whole window, of the planned size or of all that is left, ends in time. Requests before it are
+//! dropped (*early drop*), so no answer is late by its profile. Drops happen when a batch is formed, not before.
 //!
-//! Nexus finds the least devices for the rates; here the devices are given, so rates are scaled to
-//! what just fits them: up when devices are left over, down when there are too few.
+//! Nexus finds the smallest number of devices for the rates. Here the number is given, so rates are scaled to what just
+//! fits: up if devices are left over, down if there are too few.
 
 use crate::Options;
 use sextant_schedule::Nanos;
@@ -30,7 +28,7 @@ pub(super) struct Nexus {
 }
 
 impl Nexus {
-    /// The scheduler that the options name.
+    /// The scheduler for these options.
     pub fn scheduler<T>(options: &Options) -> Replicas<T, Self> {
         let nexus = Self {
             frontends: options.frontends.max(1),

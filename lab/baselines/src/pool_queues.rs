@@ -1,4 +1,4 @@
-//! On which pools a queue may run, and what its waiting rows mean there.
+//! The pools on which a queue may run, and the work of its waiting rows there.
 
 use sextant_schedule::{Delay, DropReason, Nanos, PoolIx, QueueSpec, Request};
 use sextant_types::index::IndexVec;
@@ -10,7 +10,7 @@ pub(super) struct PoolQueue {
     pub spec: QueueSpec,
 }
 
-/// The pools of one queue, the fastest first: only what cannot be met there is lost.
+/// The pools of one queue, the fastest first: only a request that the fastest cannot meet is lost.
 #[derive(Debug, Default)]
 pub(super) struct PoolQueues {
     list: Vec<PoolQueue>,
@@ -28,7 +28,7 @@ impl PoolQueues {
             .sort_by_key(|on_pool| (on_pool.spec.latency.of(1), on_pool.pool));
     }
 
-    /// Removes a pool; tells whether it was there.
+    /// Removes a pool; returns whether it was there.
     pub fn unload(&mut self, pool: PoolIx) -> bool {
         let before = self.list.len();
         self.list.retain(|on_pool| on_pool.pool != pool);
@@ -55,7 +55,7 @@ impl PoolQueues {
         self.list.is_empty()
     }
 
-    /// Why a request is refused on arrival, with `waiting` rows before it.
+    /// Why a request is refused on arrival, given `waiting` rows before it.
     pub fn refusal<T>(
         &self,
         now: Nanos,
@@ -69,8 +69,7 @@ impl PoolQueues {
         fastest.spec.refusal(now, delay, waiting, request)
     }
 
-    /// Adds the work of `rows` waiting rows to what waits for each pool, in place of what was
-    /// added before.
+    /// Adds the work of `rows` waiting rows to each pool's waiting work, in place of what was added before.
     pub fn count(&mut self, rows: u32, queued: &mut IndexVec<PoolIx, Nanos>) {
         let work = self
             .list

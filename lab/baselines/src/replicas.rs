@@ -1,9 +1,8 @@
-//! The machinery of the policies in which every slot has its own queue.
+//! The common code of policies in which every slot has its own queue.
 //!
-//! Nexus and Clipper decide where a request runs when it arrives: it is put into the *lane* of one
-//! slot, and the slot batches its lanes on its own, in turn. Nothing moves between slots
-//! afterwards, except when the plan changes or a slot goes away. A [`Sharing`] says which queues
-//! a slot serves, and how a lane batches.
+//! Nexus and Clipper decide at arrival where a request runs: the request goes to the *lane* of one slot, and the slot
+//! batches its lanes on its own, in turn. Afterwards nothing moves between slots, except when the plan changes or a
+//! slot goes away. A [`Sharing`] says which queues a slot serves, and how a lane batches.
 //!
 //! A request costs O(log slots of its queue), a batch O(log slots).
 
@@ -24,39 +23,39 @@ mod routes;
 
 use routes::Routes;
 
-/// What a lane batches from.
+/// What a lane needs to form a batch.
 #[derive(Debug)]
 pub(super) struct View<'a, T> {
     pub now: Nanos,
-    /// When the slot is free, 0 for at once.
+    /// When the slot is free; 0 for at once.
     pub free_at: Nanos,
     pub requests: &'a RequestQueue<T>,
     pub spec: &'a QueueSpec,
     pub delay: Delay,
-    /// Time that the queue's requests have, ns; [`NEVER`] while it is unknown.
+    /// Time in which the queue's requests must be answered, ns; [`NEVER`] while it is unknown.
     pub target: Nanos,
-    /// Rows that the plan foresees.
+    /// Rows of a batch by the plan.
     pub planned: u32,
 }
 
 /// The next batch of a lane.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LaneBatch {
-    /// How many of the first requests are dropped.
+    /// Number of first requests that are dropped.
     pub passed: usize,
-    /// Most rows of those after them; 0 for no batch.
+    /// Most rows of the requests after them; 0 for no batch.
     pub rows: u32,
-    /// From when it may start; in the past for at once.
+    /// Earliest start; in the past for at once.
     pub ready_at: Nanos,
 }
 
-/// What is asked of a pool's slots by one queue.
+/// The demand of one queue on a pool's slots.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Demand<'a> {
     pub queue: QueueIx,
     /// Rows per ns; `None` while nothing is measured.
     pub rate: Option<f64>,
-    /// Time that the queue's requests have, ns.
+    /// Time in which the queue's requests must be answered, ns.
     pub target: Nanos,
     pub spec: &'a QueueSpec,
     pub delay: Delay,
@@ -66,21 +65,21 @@ pub(super) struct Demand<'a> {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Share {
     pub queue: QueueIx,
-    /// Rows that a batch is planned to have.
+    /// Rows of a batch by the plan.
     pub rows: u32,
-    /// How much of the queue's requests it gets, in proportion to its other slots.
+    /// Its part of the queue's requests, relative to the queue's other slots.
     pub weight: f64,
 }
 
-/// Who serves what, and in which batches.
+/// Which slots serve which queues, and in which batches.
 pub(super) trait Sharing: std::fmt::Debug + Send {
-    /// What a lane remembers.
+    /// The state of a lane.
     type Memory: std::fmt::Debug + Default + Send;
 
     /// Senders that spread requests over slots, each on its own; at least 1.
     fn frontends(&self) -> u32;
 
-    /// Time between two plans; `None` when only a change of slots or queues makes a new one.
+    /// Time between two plans; `None` if only a change of slots or queues makes a new plan.
     fn epoch(&self) -> Option<Nanos>;
 
     /// The queues of each of `slots` slots.
@@ -104,7 +103,7 @@ struct Lane<T, M> {
 #[derive(Debug)]
 struct Station<T, M> {
     lanes: Vec<Lane<T, M>>,
-    /// Lanes in which something waits; the next one first.
+    /// Lanes with waiting requests; the next one first.
     turn: std::collections::VecDeque<u32>,
 }
 
@@ -112,45 +111,45 @@ struct Station<T, M> {
 struct Queue<T> {
     by_pool: PoolQueues,
     routes: Routes,
-    /// What came while no slot served the queue.
+    /// Requests that came while no slot served the queue.
     stranded: RequestQueue<T>,
     rows: u32,
     target: Nanos,
-    /// Rows since the rates were last taken.
+    /// Rows that came since rates were last computed.
     arrived: u64,
     rate: Option<f64>,
 }
 
-/// A scheduler after a [`Sharing`].
+/// A scheduler with a given [`Sharing`].
 #[derive(Debug)]
 pub(super) struct Replicas<T, S: Sharing> {
     sharing: S,
     delay: Delay,
     slots: Slots,
     queues: IndexVec<QueueIx, Option<Queue<T>>>,
-    /// By slot.
+    /// For each slot.
     stations: IndexVec<SlotIx, Station<T, S::Memory>>,
     queued: IndexVec<PoolIx, Nanos>,
-    /// Slots that have to be looked at without an answer.
+    /// Slots that must be looked at even without an answer.
     timers: IndexedHeap<SlotIx>,
     /// When the first stranded request of a queue is late.
     expiries: IndexedHeap<QueueIx>,
     /// Whether slots or queues have changed since the plan was made.
     stale: bool,
     plan_at: Nanos,
-    /// Since when arrivals are counted; [`NEVER`] before the first.
+    /// Start of the counting of arrivals; [`NEVER`] before the first arrival.
     counted_from: Nanos,
     /// Whether arrivals were counted for a whole epoch.
     measured: bool,
     requests: u64,
     waiting: usize,
-    /// Rows of the largest batch so far: how long ahead the next one has to be sent.
+    /// Rows of the largest batch so far; they decide how early the next batch must be sent.
     largest: u32,
     now: Nanos,
 }
 
 impl<T, S: Sharing> Replicas<T, S> {
-    /// Without devices or queues.
+    /// A scheduler without devices or queues.
     pub fn new(sharing: S, delay: Delay) -> Self {
         Self {
             sharing,
@@ -181,7 +180,7 @@ impl<T, S: Sharing> Replicas<T, S> {
         self.queues.known_mut(queue)
     }
 
-    /// Puts a request into the lane of the slot whose turn it is; tells the slot.
+    /// Puts a request into the lane of the next slot; returns the slot.
     fn route(&mut self, now: Nanos, queue: QueueIx, request: Request<T>) -> Option<SlotIx> {
         let frontend = match self.sharing.frontends() {
             0 | 1 => 0,
@@ -203,7 +202,7 @@ impl<T, S: Sharing> Replicas<T, S> {
         Some(slot)
     }
 
-    /// Lets a slot take batches from its lanes for as long as it may have one more.
+    /// Lets a slot take batches from its lanes as long as it may have one more.
     fn serve(&mut self, now: Nanos, slot: SlotIx, actions: &mut Actions<T>) {
         self.timers.remove(slot);
         let ahead = self.delay.before_start(self.largest);
@@ -225,7 +224,7 @@ impl<T, S: Sharing> Replicas<T, S> {
         }
     }
 
-    /// Starts a batch of the next lane that has one; `false` when none has.
+    /// Starts a batch of the next lane that has one; returns `false` if none has.
     fn serve_lane(&mut self, now: Nanos, slot: SlotIx, actions: &mut Actions<T>) -> bool {
         let mut wake = NEVER;
         for _ in 0..self.stations[slot].turn.len() {
@@ -252,7 +251,7 @@ impl<T, S: Sharing> Replicas<T, S> {
         false
     }
 
-    /// Asks how a lane batches, and drops what it gives up.
+    /// Forms the batch of a lane, and drops the requests that it gives up.
     fn form(&mut self, now: Nanos, slot: SlotIx, lane: u32, actions: &mut Actions<T>) -> LaneBatch {
         let none = LaneBatch {
             passed: 0,
@@ -301,7 +300,7 @@ impl<T, S: Sharing> Replicas<T, S> {
             return;
         };
         let (count, rows) = match of.requests.fit(0, most) {
-            // A request of more rows than that runs alone.
+            // A request of more rows runs alone.
             (0, _) => (1, of.requests.rows_of(0)),
             _ if !spec.batched => (1, of.requests.rows_of(0)),
             fitting => fitting,
@@ -326,7 +325,7 @@ impl<T, S: Sharing> Replicas<T, S> {
         });
     }
 
-    /// Takes the first requests of a lane and keeps every sum true.
+    /// Takes the first requests of a lane and updates every sum.
     fn take(&mut self, slot: SlotIx, lane: u32, count: usize) -> Vec<Request<T>> {
         let of = &mut self.stations[slot].lanes[lane as usize];
         let queue = of.queue;
@@ -349,7 +348,7 @@ impl<T, S: Sharing> Replicas<T, S> {
         requests
     }
 
-    /// Drops what has waited for a slot until its deadline.
+    /// Drops requests that have waited for a slot until their deadline.
     fn expire(&mut self, now: Nanos, actions: &mut Actions<T>) {
         while let Some((at, queue)) = self.expiries.first()
             && at <= now
@@ -395,7 +394,7 @@ impl<T> View<'_, T> {
     }
 }
 
-/// A number that looks random, the same for the same count.
+/// A pseudo-random number that depends only on the count.
 fn scattered(count: u64) -> u64 {
     let mixed = count.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

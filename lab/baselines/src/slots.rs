@@ -1,15 +1,15 @@
-//! What was sent to each slot and is not answered yet, in order.
+//! The batches that were sent to each slot and are not answered yet, in order.
 //!
-//! For the policies that keep more than one batch on a slot, or a queue for each: a slot is known by
-//! what lies on it, not by being free. What the published systems call a device is a slot here: they
-//! know devices with one executor only. A batch takes one slot, however many its queue asks for.
+//! This is for policies that keep more than one batch on a slot, or a queue for each slot: they look at the batches of
+//! a slot, not at whether it is free. What the published systems call a device is a slot here, because they only know
+//! devices with one executor. A batch takes one slot, however many slots its queue asks for.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use sextant_schedule::{BatchId, DeviceSpec, IndexedHeap, NEVER, Nanos, PoolIx, PoolLoad};
 use sextant_types::index::{DeviceIx, IndexVec, QueueIx, SlotIx};
 
-/// A batch under way.
+/// A batch in progress.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SlotBatch {
     number: u64,
@@ -17,11 +17,11 @@ pub(super) struct SlotBatch {
     pub queue: QueueIx,
     /// Rows in it.
     pub rows: u32,
-    /// When its inputs are there.
+    /// When its inputs have arrived.
     ready: Nanos,
-    /// When it starts as far as is known.
+    /// Its expected start.
     pub start: Nanos,
-    /// How long it should run, ns.
+    /// Expected run time, ns.
     pub expected: Nanos,
 }
 
@@ -34,7 +34,7 @@ struct Slot {
 
 #[derive(Debug, Default)]
 struct Ends {
-    /// By when the last batch on it should end, 0 when idle: every slot that is not set aside.
+    /// For every slot that is not set aside: the expected end of its last batch; 0 if it is idle.
     ends: IndexedHeap<SlotIx>,
     up: u32,
     idle: u32,
@@ -47,7 +47,7 @@ pub(super) struct Slots {
     vacant: Vec<SlotIx>,
     of_device: BTreeMap<DeviceIx, Vec<SlotIx>>,
     pools: IndexVec<PoolIx, Ends>,
-    /// By [`BatchId::at`]: number and slot; number 0 where nothing is under way.
+    /// By [`BatchId::at`]: number and slot; number 0 if no batch is in progress.
     batches: Vec<(u64, SlotIx)>,
     vacant_batches: Vec<u32>,
     numbers: u64,
@@ -64,12 +64,12 @@ impl SlotBatch {
 // === impl Slot ===
 
 impl Slot {
-    /// When the first and the last batch on it should end; `None` when it is idle.
+    /// Expected ends of the first and the last batch; `None` if the slot is idle.
     fn ends(&self) -> Option<(Nanos, Nanos)> {
         Some((self.sent.front()?.end(), self.sent.back()?.end()))
     }
 
-    /// What is known again: from `at` on the slot runs what is left, one after the other.
+    /// Recomputes the expected starts: from `at` on, the slot runs the remaining batches one after the other.
     fn follow(&mut self, at: Nanos) {
         let mut free = at;
         for sent in &mut self.sent {
@@ -82,7 +82,7 @@ impl Slot {
 // === impl Slots ===
 
 impl Slots {
-    /// Adds the slots of a device, idle; one that is up already is first taken down.
+    /// Adds the slots of a device, idle. A device that is already up is first taken down.
     pub fn up(&mut self, device: DeviceIx, spec: DeviceSpec) -> Vec<BatchId> {
         let lost = self.down(device);
         self.pool(spec.pool);
@@ -103,7 +103,7 @@ impl Slots {
         lost
     }
 
-    /// Removes the slots of a device; tells the batches that were under way on them.
+    /// Removes the slots of a device; returns the batches that were in progress on them.
     pub fn down(&mut self, device: DeviceIx) -> Vec<BatchId> {
         let mut lost = Vec::new();
         for slot in self.of_device.remove(&device).unwrap_or_default() {
@@ -127,8 +127,7 @@ impl Slots {
         lost
     }
 
-    /// A device's slots belong to another pool from now on, with what lies on them; tells the pool
-    /// that they have left.
+    /// Moves a device's slots with their batches to another pool; returns the pool that they have left.
     pub fn transfer(&mut self, device: DeviceIx, pool: PoolIx) -> Option<PoolIx> {
         let slots = self.of_device.get(&device)?.clone();
         let before = self.pool_of(*slots.first()?);
@@ -142,7 +141,7 @@ impl Slots {
             let from = self.pool(before);
             from.up -= 1;
             from.idle -= u32::from(idle);
-            // One that was set aside is found out again.
+            // A slot that was set aside is evaluated anew.
             from.ends.remove(slot);
             let to = self.pool(pool);
             to.up += 1;
@@ -158,7 +157,7 @@ impl Slots {
         Some(self.pool_of(slot))
     }
 
-    /// Puts a batch behind what lies on the slot; `ready` is when its inputs are there.
+    /// Adds a batch behind those of the slot; `ready` is when its inputs have arrived.
     pub fn send(&mut self, now: Nanos, slot: SlotIx, ready: Nanos, batch: Batch) -> BatchId {
         let start = ready.max(self.free_at(slot, now));
         self.numbers += 1;
@@ -185,9 +184,8 @@ impl Slots {
         BatchId { number, at }
     }
 
-    /// A batch has left its slot; tells the slot and what is known of the batch, its true start
-    /// included. `None` for a batch that is not under way: a late answer of a device that was given
-    /// up changes nothing.
+    /// A batch has left its slot. Returns the slot and the batch with its true start. `None` if the batch is not in
+    /// progress: a late answer of a device that was given up changes nothing.
     pub fn finish(&mut self, now: Nanos, batch: BatchId) -> Option<(SlotIx, SlotBatch)> {
         let entry = self.batches.get_mut(batch.at as usize)?;
         if entry.0 != batch.number || batch.number == 0 {
@@ -211,8 +209,8 @@ impl Slots {
         Some((slot, sent))
     }
 
-    /// When everything on a slot should have ended, 0 when it is idle. What is overdue is taken
-    /// to end now, so what lies behind it moves on with the clock.
+    /// Expected end of all batches on a slot, 0 if it is idle. An overdue batch is assumed to end now, so the batches
+    /// behind it move with the clock.
     pub fn free_at(&self, slot: SlotIx, now: Nanos) -> Nanos {
         let ends = self.slots.known(slot).and_then(Slot::ends);
         ends.map_or(0, |(first, last)| {
@@ -220,9 +218,9 @@ impl Slots {
         })
     }
 
-    /// From when a slot may take one more batch: when it is idle, or `ahead` before it will be.
-    /// [`NEVER`] while it has to answer first: nothing is sent ahead, or more work than `ahead`
-    /// lies behind a batch that may be stuck.
+    /// The time from which a slot may take one more batch: when it is idle, or `ahead` before it will be. [`NEVER`] if
+    /// the slot must answer first: nothing is sent ahead, or more work than `ahead` lies behind a batch that may be
+    /// stuck.
     pub fn ready_at(&self, slot: SlotIx, ahead: Nanos) -> Nanos {
         let ends = self.slots.known(slot).and_then(Slot::ends);
         match ends {
@@ -232,7 +230,7 @@ impl Slots {
         }
     }
 
-    /// The slot of the pool that is free first, and when, 0 for idle.
+    /// The slot of the pool that is free first, and the time; 0 if it is idle.
     pub fn first(&self, pool: PoolIx) -> Option<(Nanos, SlotIx)> {
         self.pools.get(pool)?.ends.first()
     }
@@ -268,7 +266,7 @@ impl Slots {
         })
     }
 
-    /// The numbers that slots have or had.
+    /// The numbers of all present and past slots.
     pub fn numbers(&self) -> impl Iterator<Item = SlotIx> + use<> {
         self.slots.numbers()
     }
@@ -283,7 +281,7 @@ impl Slots {
         self.pool(pool);
     }
 
-    /// The state of a pool, for which `queued` ns of device time wait.
+    /// The load of a pool for which `queued` ns of device time wait.
     pub fn load(&self, pool: PoolIx, queued: Nanos) -> PoolLoad {
         let Some(of) = self.pools.get(pool) else {
             return PoolLoad::default();

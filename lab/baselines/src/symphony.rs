@@ -1,15 +1,14 @@
 //! Deferred batches (Symphony, arXiv 2308.07470, section 4.3 and Fig 16).
 //!
-//! A batch waits, even while devices idle, until the last moment at which one more request could
-//! still join it (*frontrun*: first deadline less the run time of one row more). What waits longer
-//! is fuller, so that fewer invocations are paid for and idle time shows true spare capacity. When
-//! the first requests would force a small batch, they are dropped so that the rest can run together
-//! (*window drop*): the batch keeps at least the size at which a staggered set of devices carries
-//! the queue's rate.
+//! A batch waits, even while devices idle, until the last moment at which one more request could still join it
+//! (*frontrun*: first deadline less the run time of one more row). A batch that waits longer is fuller, so fewer
+//! invocations are paid for, and idle time shows the true spare capacity. If the first requests would force a small
+//! batch, they are dropped so that the rest can run together (*window drop*): the batch keeps at least the size at
+//! which a staggered set of devices carries the queue's rate.
 //!
-//! Corrected against the figure: the beta * lambda rule acts (the figure overwrites it), a grant
-//! marks the device and removes the candidate (one could be granted twice), and a candidate that
-//! timers drop or invalidate is formed again and ranked (low rates stalled until the next arrival).
+//! Corrections of the figure: the beta * lambda rule takes effect (the figure overwrites it); a grant marks the device
+//! and removes the candidate (one could be granted twice); and a candidate that timers drop or invalidate is formed
+//! again and ranked (low rates stalled until the next arrival).
 
 use crate::Options;
 use sextant_schedule::{Cause, DropReason, NEVER, Nanos, NextBatch, Rule, View};
@@ -20,10 +19,10 @@ pub struct Symphony {
     beta_lambda: bool,
 }
 
-/// What [`Symphony`] remembers of a queue on a pool.
+/// The state of [`Symphony`] for a queue on a pool.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Window {
-    /// The first requests that cannot run in one batch with all others.
+    /// Number of first requests that cannot run in one batch with all others.
     pub(super) prefix: usize,
     /// Rows that the window drop keeps together; 0 until the rate is known.
     pub(super) target: u32,
@@ -31,13 +30,13 @@ pub struct Window {
 
 /// The rule of `symphony-paper`: Fig 16 as printed, for the record.
 ///
-/// It plans by frontrun whatever the rate is, orders by planned start, drops only what cannot be
-/// met alone, and does not rank a candidate again that a timer changed. The figure's double grant
-/// is not reproduced: a scheduler that loses requests is no baseline.
+/// It plans by frontrun whatever the rate, orders by planned start, drops only requests that cannot be met alone, and
+/// does not rank a candidate again after a timer changed it. The double grant of the figure is not reproduced: a
+/// scheduler that loses requests is no baseline.
 #[derive(Debug, Clone, Copy)]
 pub struct SymphonyPaper;
 
-/// What [`SymphonyPaper`] remembers of a queue on a pool.
+/// The state of [`SymphonyPaper`] for a queue on a pool.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct QueuePlan {
     at: Nanos,
@@ -48,7 +47,7 @@ pub struct QueuePlan {
 // === impl Symphony ===
 
 impl Symphony {
-    /// With the options' choice of the beta * lambda rule.
+    /// The rule with the options' choice of the beta * lambda rule.
     pub fn new(options: &Options) -> Self {
         Self {
             beta_lambda: options.beta_lambda,
@@ -105,7 +104,7 @@ impl Rule for Symphony {
 // === impl Window ===
 
 impl Window {
-    /// The window drop: how many first requests to give up, and the rows of the batch after them.
+    /// The window drop: the number of first requests to give up, and the rows of the batch after them.
     pub(super) fn choose<T>(&mut self, view: &View<'_, T>) -> Option<(usize, u32)> {
         let queue = view.queue;
         let most = view.max_rows;
@@ -118,7 +117,7 @@ impl Window {
             self.prefix += 1;
         }
         if self.prefix == queue.len() {
-            // Not even the last can be met alone, unless it is larger than one row.
+            // Not even the last request can be met alone, unless it has more than one row.
             let passed = view.first_feasible(0);
             if passed == queue.len() {
                 return None;
@@ -169,7 +168,7 @@ impl Rule for SymphonyPaper {
         let sent = view.delay.before_start(rows);
         let last_chance = view.latest(deadline, view.queue.rows_of(passed));
         match view.cause {
-            // The figure knows no request without a deadline: it would wait for ever.
+            // The figure knows no request without a deadline and would wait for ever.
             _ if deadline == NEVER => {
                 planned.at = view.earliest(rows);
                 planned.stalled = false;

@@ -1,8 +1,8 @@
 //! Triton's dynamic batcher: preferred sizes, a queue delay, first come first served.
 //!
-//! It knows no run times: a batch is as large as a preferred size (or the maximum) allows, closes
-//! when it has reached one or its first request has waited for the delay, and a request is given up
-//! when its deadline has passed, not when it has become impossible. Batches may therefore be late.
+//! It knows no run times. A batch is as large as a preferred size (or the maximum) allows, and closes when it has
+//! reached one or its first request has waited for the delay. A request is given up when its deadline has passed, not
+//! when it has become impossible. So batches may be late.
 
 use crate::Options;
 use sextant_schedule::{DropReason, NEVER, NextBatch, Rule, View};
@@ -15,7 +15,7 @@ pub struct Timeout {
 }
 
 impl Timeout {
-    /// With the preferred sizes and the delay of `options`.
+    /// The rule with the preferred sizes and the delay of `options`.
     pub fn new(options: &Options) -> Self {
         let mut preferred = options.preferred_rows.clone();
         preferred.sort_unstable();

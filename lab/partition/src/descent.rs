@@ -1,13 +1,12 @@
-//! Moves and swaps that make a partition better, until none does.
+//! Moves and swaps that improve a partition, until none does.
 //!
-//! The objective is a sum of two maxima. So only a change that takes part in the sub-cluster with the
-//! largest deviation can lower it, and those alone are looked at: moving one of its models elsewhere,
-//! moving one of another's to it, and swapping one of its models for one of another's. Each
-//! is judged from the sums of the two sub-clusters that change and from the largest deviations of the
-//! others, whatever the number of models.
+//! The objective is a sum of two maxima. So only a change that involves the sub-cluster with the largest deviation can
+//! lower it, and only such changes are tried: moving one of its models elsewhere, moving a model of another to it, and
+//! swapping one of its models for one of another. Each change is scored from the sums of the two sub-clusters that
+//! change and from the largest deviations of the others, whatever the number of models.
 //!
-//! Where two sub-clusters are equally bad no single change lowers the objective. Hence a second measure
-//! decides between equal objectives: the sum of squared deviations.
+//! If two sub-clusters are equally bad, no single change lowers the objective. So a second measure decides between
+//! equal objectives: the sum of squared deviations.
 
 use super::{
     Effort, Load, Model, Problem,
@@ -15,21 +14,21 @@ use super::{
     problem::{Excess, cost_of, over},
 };
 
-/// Differences below this are roundings.
+/// Differences below this are rounding errors.
 const LEAST: f64 = 1e-12;
 
-/// How good a partition is: the lower the better, the first that differs decides.
+/// The score of a partition: lower is better; the first field that differs decides.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Score {
-    /// By how much limits are exceeded, as shares of them.
+    /// By how much limits are exceeded, as shares of the limits.
     pub(super) excess: f64,
-    /// What is minimised.
+    /// The objective.
     pub(super) objective: f64,
-    /// Squared deviations.
+    /// Sum of squared deviations.
     squares: f64,
 }
 
-/// A partition that is being changed; limits may be broken.
+/// A partition that is being changed; it may break limits.
 #[derive(Debug, Clone)]
 pub(super) struct Division<'a> {
     pub(super) problem: &'a Problem<'a>,
@@ -40,7 +39,7 @@ pub(super) struct Division<'a> {
     standing: ClusterTotals,
 }
 
-/// A model to another sub-cluster, and one of that one's in its place.
+/// A move of a model to another sub-cluster, with an optional model of that one that takes its place.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Change {
     pub(super) model: usize,
@@ -48,7 +47,7 @@ pub(super) struct Change {
     pub(super) back: Option<usize>,
 }
 
-/// What all sub-clusters together amount to.
+/// The totals of all sub-clusters.
 #[derive(Debug, Clone, Default)]
 struct ClusterTotals {
     excess: f64,
@@ -58,14 +57,14 @@ struct ClusterTotals {
     memory: Worst,
 }
 
-/// The three largest deviations: two are left when a change touches one, one when it touches two.
+/// The three largest deviations: two are left if a change touches one of them, one if it touches two.
 #[derive(Debug, Clone, Copy, Default)]
 struct Worst([(usize, f64); 3]);
 
 // === impl Score ===
 
 impl Score {
-    /// Whether it is lower by more than roundings.
+    /// Whether it is lower by more than rounding errors.
     pub(super) fn is_below(&self, other: &Self) -> bool {
         let pairs = [
             (self.excess, other.excess),
@@ -78,12 +77,12 @@ impl Score {
         differs.is_some_and(|(one, other)| one < other)
     }
 
-    /// Whether something could be better.
+    /// Whether an improvement is possible.
     pub(super) fn is_imperfect(&self) -> bool {
         self.excess > LEAST || self.objective > LEAST
     }
 
-    /// The same without the second measure: whether the partition itself is better.
+    /// Whether the partition itself is better, without the second measure.
     pub(super) fn is_better(&self, other: &Self) -> bool {
         let (squares, other) = (0.0, *other);
         Self { squares, ..*self }.is_below(&Self { squares, ..other })
@@ -121,7 +120,7 @@ impl<'a> Division<'a> {
         }
     }
 
-    /// Takes the best change as long as one helps and there is effort left.
+    /// Applies the best change as long as one improves the score and there is effort left.
     pub(super) fn descend(&mut self, effort: &mut Effort<'_>) {
         while let Some(change) = self.best_change(effort) {
             self.apply(change);
@@ -138,18 +137,18 @@ impl<'a> Division<'a> {
         self.stand();
     }
 
-    /// Whether what a change costs may still be spent.
+    /// Whether the cost of a change is within the limit.
     pub(super) fn is_affordable(&self, change: Change) -> bool {
         let more = self.cost_of(change);
         more <= 0.0 || over(self.move_cost + more, self.problem.limits.move_cost) <= 0.0
     }
 
-    /// Whether what the partition costs may be spent.
+    /// Whether the cost of the partition is within the limit.
     pub(super) fn is_within_budget(&self) -> bool {
         over(self.move_cost, self.problem.limits.move_cost) <= 0.0
     }
 
-    /// What a partition would be worth after a change.
+    /// The score of the partition after a change.
     pub(super) fn score_after(&self, change: Change) -> Score {
         let from = self.clusters[change.model];
         let model = Some(&self.problem.models[change.model]);
@@ -187,7 +186,7 @@ impl<'a> Division<'a> {
         best.1
     }
 
-    /// Changes between a model and a sub-cluster: those of its models elsewhere, the others to it.
+    /// Changes between a model and a sub-cluster: moves of its models elsewhere, and moves of others to it.
     fn changes(&self, model: usize, worst: usize, each: &mut dyn FnMut(Change)) {
         let back = None;
         if self.clusters[model] == worst {
@@ -210,7 +209,7 @@ impl<'a> Division<'a> {
         count as u64
     }
 
-    /// Sub-clusters that a change has to take part in.
+    /// Sub-clusters that a change must involve.
     fn worst(&self) -> Vec<usize> {
         let mut worst = vec![self.standing.rate.0[0].0];
         if self.problem.limits.memory_weight > 0.0 {
@@ -265,7 +264,7 @@ impl<'a> Division<'a> {
     }
 }
 
-/// What one or two sub-clusters contribute.
+/// The sums of one or two sub-clusters.
 #[derive(Debug, Clone, Copy)]
 struct Sums {
     excess: f64,
@@ -301,7 +300,7 @@ impl Worst {
         };
     }
 
-    /// The largest of those that are not touched.
+    /// The largest deviation of those that are not touched.
     fn but(&self, touched: [usize; 2]) -> f64 {
         let others = self.0.iter().find(|(of, _)| !touched.contains(of));
         others.map_or(0.0, |(_, apart)| *apart)

@@ -1,16 +1,17 @@
-//! How much work may be done.
+//! A limit of work.
 
 use std::fmt;
 
-/// Steps between two questions whether to stop.
+/// Steps between two calls of `should_stop`.
 const STEPS_PER_QUESTION: u64 = 1 << 14;
 
-/// How much work may be done, and who may end it.
+/// The work that may be done, and a callback that may end it.
 pub struct Effort<'a> {
-    /// Steps that are left. A step is a partition that is looked at, or a change of one: tens of
-    /// nanoseconds for a change, some microseconds for a partition of hundreds of models.
+    /// Steps that are left. A step is the evaluation of a partition or of a change: tens of nanoseconds for a change,
+    /// some microseconds for a partition of hundreds of models.
     pub steps: u64,
-    /// Asked before the first step and every 16,384 steps; `true` ends the work, and the best found so far is the answer.
+    /// Called before the first step and every 16,384 steps. `true` ends the work, and the best partition so far is the
+    /// answer.
     pub should_stop: &'a mut dyn FnMut() -> bool,
     until_question: u64,
     stopped: bool,
@@ -28,7 +29,7 @@ impl fmt::Debug for Effort<'_> {
 }
 
 impl<'a> Effort<'a> {
-    /// So many steps, less if `should_stop` says so.
+    /// `steps` steps, or fewer if `should_stop` ends the work.
     pub fn new(steps: u64, should_stop: &'a mut dyn FnMut() -> bool) -> Self {
         Self {
             steps,

@@ -1,6 +1,6 @@
-//! Why there is no partition.
+//! Errors of dividing models.
 
-/// A limit that a partition must keep to.
+/// A limit on a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Limit {
     /// Requests per second of a sub-cluster.
@@ -11,41 +11,41 @@ pub enum Limit {
     MoveCost,
 }
 
-/// Models that cannot be divided as desired.
+/// Why models cannot be divided.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// There is nowhere to put a model.
+    /// There is no sub-cluster.
     #[error("there are no sub-clusters: give one or more")]
     NoClusters,
-    /// A number that means nothing: negative, not a number, or endless where it must not be.
+    /// An invalid number: negative, NaN, or infinite where it must be finite.
     #[error("`{field}` of model {model} is `{value}`: it must be finite and not negative")]
     Model {
         /// The model, from 0.
         model: usize,
         /// The field.
         field: &'static str,
-        /// What stands there.
+        /// The value.
         value: f64,
     },
-    /// A limit or weight that is negative or not a number.
+    /// A limit or weight that is negative or NaN.
     #[error("`{field}` is `{value}`: it must not be negative")]
     Limits {
         /// The field.
         field: &'static str,
-        /// What stands there.
+        /// The value.
         value: f64,
     },
-    /// A model is said to be in a sub-cluster that there is not.
+    /// A model names a sub-cluster that does not exist.
     #[error(
         "model {model} is said to be in sub-cluster {cluster} of {clusters}: name one that stays, or none"
     )]
     NoSuchCluster {
         /// The model, from 0.
         model: usize,
-        /// Where it is said to be.
+        /// The named sub-cluster.
         cluster: usize,
-        /// How many there are.
+        /// The number of sub-clusters.
         clusters: usize,
     },
     /// A model does not fit into a sub-cluster of its own.
@@ -57,33 +57,33 @@ pub enum Error {
         model: usize,
         /// The limit that it exceeds.
         limit: Limit,
-        /// What it needs, requests per second or bytes.
+        /// The need of the model, requests per second or bytes.
         need: f64,
-        /// What the limit allows.
+        /// The value of the limit.
         most: f64,
     },
-    /// All models together are more than all sub-clusters may have.
+    /// All models together exceed the limits of all sub-clusters.
     #[error("all models need `{need}` of `{most}` ({limit}): raise the limit or add sub-clusters")]
     TooMuch {
         /// The limit.
         limit: Limit,
-        /// What the models need: requests per second, bytes, or the cost of loads that must be.
+        /// The need of the models: requests per second, bytes, or the cost of necessary loads.
         need: f64,
-        /// What all sub-clusters allow.
+        /// What all sub-clusters together allow.
         most: f64,
     },
-    /// No partition keeps to all limits: the solver has proved it.
+    /// No partition keeps all limits; the solver has proved it.
     #[error("no partition keeps to all limits, {limit} first of all: raise it or add sub-clusters")]
     Impossible {
-        /// The limit that the best partition broke that was found.
+        /// The limit that the best partition found breaks.
         limit: Limit,
     },
-    /// No partition that keeps to all limits was found, which does not mean that there is none.
+    /// No partition that keeps all limits was found, but there may be one.
     #[error(
         "found no partition that keeps to all limits, {limit} first of all: raise it, add sub-clusters or allow more work"
     )]
     NotFound {
-        /// The limit that the best partition broke that was found.
+        /// The limit that the best partition found breaks.
         limit: Limit,
     },
 }

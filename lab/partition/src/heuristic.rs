@@ -1,12 +1,12 @@
-//! Our way: the largest first, then moves and swaps, then the same again after small disturbances.
+//! Our method: places the largest models first, then moves and swaps, and repeats this after small disturbances.
 //!
-//! Where models are in sub-clusters already, the search begins there. Otherwise models are placed
-//! afresh, the largest first, each where there is least. Moves and swaps follow until none helps. Where
-//! the limits are still broken, other starts are tried that fill sub-clusters one by one.
+//! If models are already in sub-clusters, the search starts from there. Otherwise models are placed anew, the largest
+//! first, each in the sub-cluster with the least load. Moves and swaps follow until none helps. If limits are still
+//! broken, other starts are tried that fill sub-clusters one by one.
 //!
-//! No single change helps then, but several at once may: three pairs of models are swapped at random and
-//! the descent begins again, from the best partition each time. Each change must be affordable, and
-//! what moved without need goes back in the end.
+//! At that point no single change helps, but several at once may. Three random pairs of models are swapped and the
+//! descent begins again, each time from the best partition. Each change must be affordable. In the end, models that
+//! moved without need go back.
 
 use super::{
     Effort, Error, Partition, Problem,
@@ -15,19 +15,19 @@ use super::{
 };
 use sextant_types::random::Random;
 
-/// Of the disturbances: the same answer every time.
+/// Seed of the disturbances, so that the answer is always the same.
 const SEED: u64 = 1;
 
 /// Pairs of models that one disturbance swaps.
 const PAIRS: usize = 3;
 
-/// Disturbances in a row without a better partition after which it is enough.
+/// Consecutive disturbances without a better partition after which the search ends.
 const IN_VAIN: usize = 10_000;
 
 /// Divides models. The same input and the same number of steps give the same answer.
 ///
 /// # Errors
-/// [`Error::NotFound`] when no partition was found that keeps to all limits.
+/// [`Error::NotFound`] when no partition that keeps all limits was found.
 pub fn heuristic(problem: &Problem<'_>, effort: &mut Effort<'_>) -> Result<Partition, Error> {
     let Some(mut best) = from_starts(problem, effort) else {
         return problem.partition(vec![0; problem.models.len()]);
@@ -37,7 +37,7 @@ pub fn heuristic(problem: &Problem<'_>, effort: &mut Effort<'_>) -> Result<Parti
     problem.partition(best.clusters)
 }
 
-/// The first start whose descent ends within the limits, else the one that comes nearest to them.
+/// The first start whose descent keeps the limits, otherwise the start that comes nearest to them.
 fn from_starts<'a>(problem: &'a Problem<'a>, effort: &mut Effort<'_>) -> Option<Division<'a>> {
     let mut best: Option<Division<'_>> = None;
     for (start, keep) in starts(problem) {
@@ -58,7 +58,7 @@ fn from_starts<'a>(problem: &'a Problem<'a>, effort: &mut Effort<'_>) -> Option<
     best
 }
 
-/// Disturbs the best partition a little and descends again, as long as there is effort and hope.
+/// Disturbs the best partition and descends again, as long as there is effort and a chance of success.
 fn search_on(best: &mut Division<'_>, effort: &mut Effort<'_>) {
     let count = best.clusters.len();
     let mut random = Random::new(SEED);
@@ -75,7 +75,7 @@ fn search_on(best: &mut Division<'_>, effort: &mut Effort<'_>) {
     }
 }
 
-/// Swaps a few pairs of models that are drawn.
+/// Swaps a few random pairs of models.
 fn disturb(division: &mut Division<'_>, random: &mut Random) {
     let count = division.clusters.len();
     for _ in 0..PAIRS {
@@ -92,7 +92,7 @@ fn disturb(division: &mut Division<'_>, random: &mut Random) {
     }
 }
 
-/// Where to begin, and whether models stay where they are then.
+/// The starts, each with whether models keep their present places.
 fn starts(problem: &Problem<'_>) -> Vec<(Start, bool)> {
     let is_somewhere = problem.models.iter().any(|model| model.now.is_some());
     let present = is_somewhere.then_some((Start::Longest, true));
@@ -100,7 +100,7 @@ fn starts(problem: &Problem<'_>) -> Vec<(Start, bool)> {
     present.into_iter().chain(afresh).collect()
 }
 
-/// Takes back moves and swaps that gain nothing.
+/// Reverts moves and swaps that gain nothing.
 fn go_home(division: &mut Division<'_>) {
     for model in 0..division.clusters.len() {
         let score = division.score();
@@ -111,7 +111,7 @@ fn go_home(division: &mut Division<'_>) {
     }
 }
 
-/// How a model that has moved gets back: alone, or for one that moved the other way.
+/// The changes that bring a moved model back: alone, or in a swap with one that moved the other way.
 fn ways_home(division: &Division<'_>, model: usize) -> Vec<Change> {
     let (models, here) = (division.problem.models, division.clusters[model]);
     let Some(to) = models[model].now.filter(|home| *home != here) else {

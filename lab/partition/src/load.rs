@@ -1,8 +1,8 @@
-//! What a sub-cluster has to carry.
+//! The load of a sub-cluster.
 
 use super::Model;
 
-/// What a sub-cluster has to carry.
+/// The load of a sub-cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Load {
     /// Requests per second of its models.
@@ -13,19 +13,19 @@ pub struct Load {
     pub dynamic_bytes: u64,
 }
 
-/// A load that is changed model by model: what the largest dynamic memory is without one of them.
+/// A load that is changed model by model. It knows the largest dynamic memory without any one model.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Tally {
     pub(super) members: Vec<usize>,
     pub(super) load: Load,
-    /// The largest dynamic memory but for one model that has the largest.
+    /// The largest dynamic memory without one model that has the largest.
     second_bytes: u64,
 }
 
 // === impl Load ===
 
 impl Load {
-    /// Memory that each of its devices needs.
+    /// Memory that each device of the sub-cluster needs.
     pub fn memory_bytes(&self) -> u64 {
         self.static_bytes.saturating_add(self.dynamic_bytes)
     }
@@ -40,7 +40,7 @@ impl Load {
 // === impl Tally ===
 
 impl Tally {
-    /// The load once `out` has gone and `into` has come.
+    /// The load after `out` has left and `into` has come.
     pub(super) fn changed(&self, out: Option<&Model>, into: Option<&Model>) -> Load {
         let mut load = self.load;
         if let Some(out) = out {
@@ -67,7 +67,8 @@ impl Tally {
         self.count(models);
     }
 
-    /// Sums again, in one order: so that a load depends on its models alone and roundings never add up.
+    /// Computes the sums anew, in a fixed order, so that a load depends only on its models and rounding errors never
+    /// accumulate.
     pub(super) fn count(&mut self, models: &[Model]) {
         self.load = Load::default();
         self.second_bytes = 0;

@@ -1,9 +1,8 @@
-//! The paper's integer programme (appendix A), given to a solver.
+//! The paper's integer programme (appendix A), solved by a solver.
 //!
-//! One binary says for each model and sub-cluster whether the one is in the other. Absolute values are
-//! two inequalities each; the largest dynamic memory of a sub-cluster is a variable that is no less than
-//! any of its models'. Rates and memory are counted as shares of the means, which keeps all
-//! coefficients near 1.
+//! A binary variable says for each model and sub-cluster whether the model is in the sub-cluster. Absolute values
+//! become two inequalities each. The largest dynamic memory of a sub-cluster is a variable that is at least that of
+//! each of its models. Rates and memory are shares of the means, which keeps all coefficients near 1.
 
 use std::time::Duration;
 
@@ -14,52 +13,52 @@ use microlp::{
 
 use super::{Effort, Error, Partition, Problem, heuristic, problem::cost_of};
 
-/// When the solver stops.
+/// The limits of the solver.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct MilpLimits {
-    /// Nodes of its search, beside the root; `None` for no limit. The answer is the same every time.
+    /// Nodes of its search, without the root; `None` for no limit. With this limit, the answer is always the same.
     pub nodes: Option<u64>,
-    /// Wall-clock time; `None` for no limit. With one, the answer depends on the machine.
+    /// Wall-clock time; `None` for no limit. With this limit, the answer depends on the machine.
     pub time: Option<Duration>,
-    /// The solver may stop once it is proved that no partition is better by more than this share.
+    /// The solver may stop once it has proved that no partition is better by more than this share.
     pub gap: f64,
-    /// Whether the solver begins with the heuristic's partition.
+    /// Whether the solver starts from the heuristic's partition.
     pub is_warm: bool,
 }
 
-/// Who found a partition.
+/// What found a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Finder {
-    /// The solver, and it has proved that none is better; where the heuristic found one as good, its
-    /// partition may be the answer.
+    /// The solver, which has proved that none is better. If the heuristic found an equally good partition, the answer
+    /// may be that one.
     Optimal,
-    /// The solver, as the best before its limit.
+    /// The solver: the best partition before its limit.
     Solver,
-    /// The heuristic: the solver found none, or a worse one.
+    /// The heuristic: the solver found no partition, or a worse one.
     Heuristic,
 }
 
-/// What came of the integer programme.
+/// The result of the integer programme.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Solution {
     /// The best partition.
     pub partition: Partition,
-    /// Who found it.
+    /// What found it.
     pub found: Finder,
-    /// The solver's own best, where it found one.
+    /// The best partition of the solver itself, if it found one.
     pub own: Option<Partition>,
-    /// No partition's objective is below this, as far as the solver has proved it.
+    /// A lower bound of every partition's objective, as far as the solver has proved it.
     pub bound: f64,
-    /// Nodes that it looked at.
+    /// Nodes that the solver visited.
     pub nodes: u64,
 }
 
-/// Gives the integer programme to the solver, and the heuristic as much as `effort` says. The better of
-/// their two partitions is the answer.
+/// Runs the solver on the integer programme, and the heuristic with `effort`. The better of the two partitions is the
+/// answer.
 ///
 /// # Errors
-/// [`Error::Impossible`] when the solver has proved that no partition keeps to all limits,
-/// [`Error::NotFound`] when neither found one.
+/// [`Error::Impossible`] when the solver has proved that no partition keeps all limits, [`Error::NotFound`] when
+/// neither found one.
 pub fn milp(
     problem: &Problem<'_>,
     limits: &MilpLimits,
@@ -93,7 +92,7 @@ pub fn milp(
     }
 }
 
-/// The better of two partitions, and who found it.
+/// The better of two partitions, and what found it.
 fn better(
     own: Option<&Partition>,
     ours: Result<Partition, Error>,
@@ -102,7 +101,7 @@ fn better(
     let Some(own) = own else {
         return Ok((ours?, Finder::Heuristic));
     };
-    // Below an optimum lies another by roundings alone.
+    // Only rounding errors can put another partition below an optimum.
     let (partition, found) = match ours {
         Ok(ours) if ours.objective < own.objective => (ours, Finder::Heuristic),
         _ => (own.clone(), Finder::Solver),
@@ -113,7 +112,7 @@ fn better(
     }
 }
 
-/// What is left when the solver found nothing: it has failed, or there is nothing to be found.
+/// The result if the solver found nothing: it has failed, or there is no partition.
 fn without_solver(
     ours: Result<Partition, Error>,
     error: &microlp::Error,
@@ -162,7 +161,7 @@ impl<'a> Programme<'a> {
         programme
     }
 
-    /// Each model is in one sub-cluster.
+    /// Each model is in exactly one sub-cluster.
     fn add_places(&mut self) {
         for row in &self.is_in {
             let sum: Vec<_> = row.iter().map(|is_in| (*is_in, 1.0)).collect();
@@ -170,7 +169,7 @@ impl<'a> Programme<'a> {
         }
     }
 
-    /// The distances from the means, which are minimised.
+    /// The distances from the means, which the objective minimises.
     fn add_deviations(&mut self) {
         let problem = self.problem;
         let rate = |at: usize| problem.models[at].rate_rps / problem.rate_mean_rps;
@@ -197,7 +196,7 @@ impl<'a> Programme<'a> {
         }
     }
 
-    /// The limit of rates, where it says anything.
+    /// The limit of rates, if it is finite.
     fn add_rates(&mut self) {
         let (most, mean) = (self.problem.limits.rate_rps, self.problem.rate_mean_rps);
         if most >= mean * self.problem.limits.clusters as f64 || mean <= 0.0 {
@@ -210,7 +209,7 @@ impl<'a> Programme<'a> {
         }
     }
 
-    /// The limit of memory, where it says anything; all as shares of it.
+    /// The limit of memory, if there is one; all values are shares of it.
     fn add_memory(&mut self) {
         let (models, most) = (self.problem.models, self.problem.limits.memory_bytes);
         let dynamic = models.iter().map(|model| model.dynamic_bytes).max();
@@ -231,7 +230,7 @@ impl<'a> Programme<'a> {
         }
     }
 
-    /// The limit of what loads and unloads cost, where there is one.
+    /// The limit of the cost of loads and unloads, if there is one.
     fn add_costs(&mut self) {
         let most = self.problem.limits.move_cost;
         let costs = self.is_in.iter().zip(self.problem.models);

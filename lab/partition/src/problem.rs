@@ -1,22 +1,22 @@
-//! What is to be divided, checked once.
+//! The checked input of a division.
 
 use super::{Error, Limit, Limits, Load, Model, Partition};
 
-/// By so small a share sums of rates and of costs may exceed their limits: roundings do.
+/// Sums of rates and of costs may exceed their limits by this share, because of rounding errors.
 const ROUNDING: f64 = 1e-9;
 
-/// Models and limits that make sense and are not impossible at first sight.
+/// Valid models and limits that are not obviously impossible.
 #[derive(Debug, Clone, Copy)]
 pub struct Problem<'a> {
     pub(super) models: &'a [Model],
     pub(super) limits: Limits,
-    /// Mean over the sub-clusters, requests per second.
+    /// Mean rate of the sub-clusters, requests per second.
     pub(super) rate_mean_rps: f64,
-    /// Mean over the sub-clusters, bytes.
+    /// Mean static memory of the sub-clusters, bytes.
     pub(super) memory_mean_bytes: f64,
 }
 
-/// By how much a partition exceeds each limit, as shares of the limits; 0 where it keeps to it.
+/// By how much a partition exceeds each limit, as shares of the limits; 0 where it keeps the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(super) struct Excess {
     pub(super) rate: f64,
@@ -30,8 +30,8 @@ impl<'a> Problem<'a> {
     /// Checks models and limits.
     ///
     /// # Errors
-    /// When a number means nothing, a model fits nowhere, or all models are too much for all
-    /// sub-clusters. That there is none does not promise a partition.
+    /// When a number is invalid, a model fits nowhere, or all models together are too much for all sub-clusters.
+    /// Success does not mean that there is a partition.
     pub fn new(models: &'a [Model], limits: Limits) -> Result<Self, Error> {
         check_limits(&limits)?;
         for (at, model) in models.iter().enumerate() {
@@ -59,7 +59,7 @@ impl<'a> Problem<'a> {
         &self.limits
     }
 
-    /// What these sub-clusters of the models make.
+    /// The partition with these sub-clusters of the models.
     ///
     /// # Errors
     /// When a limit is broken.
@@ -86,7 +86,7 @@ impl<'a> Problem<'a> {
         })
     }
 
-    /// What is minimised.
+    /// The objective.
     pub(super) fn objective(&self, loads: &[Load]) -> f64 {
         let (rate, memory) = self.deviations(loads);
         rate + self.limits.memory_weight * memory
@@ -125,12 +125,12 @@ impl<'a> Problem<'a> {
         }
     }
 
-    /// How far a load's rate is from the mean, as a share of it.
+    /// The distance of a load's rate from the mean, as a share of the mean.
     pub(super) fn rate_apart(&self, load: &Load) -> f64 {
         share(load.rate_rps - self.rate_mean_rps, self.rate_mean_rps)
     }
 
-    /// How far a load's static memory is from the mean, as a share of it.
+    /// The distance of a load's static memory from the mean, as a share of the mean.
     pub(super) fn memory_apart(&self, load: &Load) -> f64 {
         let apart = load.static_bytes as f64 - self.memory_mean_bytes;
         share(apart, self.memory_mean_bytes)
@@ -159,7 +159,7 @@ impl<'a> Problem<'a> {
     }
 }
 
-/// What it costs that a model is in a sub-cluster: an unload and a load where it is in another now.
+/// The cost of having a model in a sub-cluster: an unload and a load if it is in another one now.
 pub(super) fn cost_of(model: &Model, to: usize) -> f64 {
     match model.now {
         Some(now) if now == to => 0.0,
@@ -168,7 +168,7 @@ pub(super) fn cost_of(model: &Model, to: usize) -> f64 {
     }
 }
 
-/// By how much `need` exceeds `most`, as a share of it; 0 where only roundings do.
+/// By how much `need` exceeds `most`, as a share of `most`; 0 within rounding errors.
 pub(super) fn over(need: f64, most: f64) -> f64 {
     let beyond = need - most;
     match beyond > most * ROUNDING {
@@ -249,7 +249,7 @@ impl Excess {
         self.rate + self.memory + self.move_cost
     }
 
-    /// The limit that is exceeded most; `None` where all are kept.
+    /// The limit that is exceeded most; `None` if all are kept.
     pub(super) fn largest(&self) -> Option<Limit> {
         let each = [
             (self.rate, Limit::Rate),

@@ -1,13 +1,13 @@
-//! The paper's baseline: partitions drawn at random, of which the best that keeps to the limits is kept.
+//! The paper's baseline: random partitions, of which the best one that keeps the limits is returned.
 
 use super::{Effort, Error, Partition, Problem, load::Load};
 use sextant_types::random::Random;
 
-/// Draws as many partitions as there are steps and returns the best. Each model is anywhere with the
-/// same probability, whatever the present division.
+/// Draws as many partitions as there are steps and returns the best. Each model is in every sub-cluster with the same
+/// probability, whatever the present division.
 ///
 /// # Errors
-/// [`Error::NotFound`] when none of them keeps to all limits.
+/// [`Error::NotFound`] when none of them keeps all limits.
 pub fn random(
     problem: &Problem<'_>,
     random: &mut Random,

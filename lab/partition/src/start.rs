@@ -1,23 +1,23 @@
-//! Where the search begins.
+//! Initial partitions of the search.
 
 use super::{Load, Model, Problem, problem::Excess};
 
-/// In which order models are placed, and where.
+/// The order in which models are placed, and the choice of their sub-cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Start {
-    /// The largest first, each where least is (longest processing time first).
+    /// The largest first, each in the sub-cluster with the least load (longest processing time first).
     Longest,
-    /// By falling dynamic memory, each into the first sub-cluster with room: models with much dynamic
-    /// memory share a sub-cluster, which needs it only once.
+    /// By decreasing dynamic memory, each in the first sub-cluster with room. Models with much dynamic memory then
+    /// share a sub-cluster, which needs it only once.
     Dynamic,
-    /// By how much of the limits a model takes, largest first, each where room gets scarcest.
+    /// By the share of the limits that a model takes, largest first, each where the room is scarcest.
     Tightest,
 }
 
 impl Start {
     pub(super) const ALL: [Self; 3] = [Self::Longest, Self::Dynamic, Self::Tightest];
 
-    /// Places models: those that are somewhere stay if `keep` says so.
+    /// Places models. With `keep`, models that are in a sub-cluster stay there.
     pub(super) fn place(self, problem: &Problem<'_>, keep: bool) -> Vec<usize> {
         let mut loads = vec![Load::default(); problem.limits.clusters];
         let mut clusters = vec![0; problem.models.len()];
@@ -42,7 +42,7 @@ impl Start {
         clusters
     }
 
-    /// What is placed first.
+    /// The size by which models are ordered.
     fn size(self, problem: &Problem<'_>, model: &Model) -> f64 {
         let mut alone = Load::default();
         alone.add(model);
@@ -53,7 +53,7 @@ impl Start {
         }
     }
 
-    /// Where the limits are exceeded least, and of those the best.
+    /// The sub-cluster that exceeds the limits least, and of those the best.
     fn cluster(self, problem: &Problem<'_>, loads: &[Load], model: &Model) -> usize {
         let rank = |cluster: usize| {
             let mut load = loads[cluster];
@@ -75,13 +75,13 @@ impl Start {
     }
 }
 
-/// Rate and static memory as shares of the means, weighed and added.
+/// Weighted sum of rate and static memory as shares of the means.
 fn height(problem: &Problem<'_>, load: &Load) -> f64 {
-    // Both are counted from the mean, which changes no order.
+    // Both are measured from the mean, which does not change the order.
     problem.rate_apart(load) + problem.limits.memory_weight * problem.memory_apart(load)
 }
 
-/// How much of the limits a load takes.
+/// The share of the limits that a load takes.
 fn fullness(problem: &Problem<'_>, load: &Load) -> f64 {
     let rate = load.rate_rps / problem.limits.rate_rps.max(f64::MIN_POSITIVE);
     rate.max(load.memory_bytes() as f64 / (problem.limits.memory_bytes as f64).max(1.0))

@@ -1,20 +1,20 @@
-//! What a scheduler that knows every arrival in advance cannot exceed.
+//! A bound that a scheduler cannot exceed even if it knows every arrival in advance.
 //!
-//! The fluid bound lets every batch be the largest that meets its target. These very arrivals seldom
-//! allow that: a batch holds only what comes within its first request's slack. So the bound here
-//! looks at them: how little device time serves all but a few of a model's requests in time, if a
-//! device is free whenever one is desired?
+//! The fluid bound assumes that every batch is the largest that meets its target. The actual arrivals seldom allow
+//! that: a batch holds only what comes within its first request's slack. So this bound uses the arrivals. It computes
+//! the least device time that serves all but a few of a model's requests in time, if a device is free whenever one is
+//! needed.
 //!
-//! Requests of one target are served in their order, so batches are runs of neighbours. One of k
-//! rows takes l(k), and its first and last arrival are at most target - l(k) apart. What is given up
-//! lies between batches: a gap within one would do better at its end. The least cost of the first i
-//! requests is therefore a programme over the last batch's rows, O(requests * rows). The share that
-//! may be missed has a price, the same for each request: the greatest cost less price * allowed
-//! misses, over all prices, is what the best choice of misses costs at least (Lagrange's dual), and
-//! it is flat where the number of misses is just allowed, so that a few halvings find it.
+//! Requests with one target are served in their order, so batches are runs of neighbours. A batch of k rows takes l(k),
+//! and its first and last arrival are at most target - l(k) apart. Requests that are given up lie between batches: a
+//! gap within a batch would do better at its end. The least cost of the first i requests is therefore a dynamic
+//! programme over the rows of the last batch, O(requests * rows). The share that may be missed has a price, the same
+//! for each request. The greatest value of cost less price * allowed misses, over all prices, is a lower bound of the
+//! cost with the best choice of misses (Lagrange's dual). It is flat where the number of misses is just allowed, so
+//! that a few halvings find it.
 //!
-//! The models' device times add up, as if they never got into each other's way. The bound is the
-//! rate at which the sum is all the time that the devices have.
+//! The models' device times add up as if models never got into each other's way. The bound is the rate at which the sum
+//! equals all the time that the devices have.
 
 use sextant_schedule::{Delay, LatencyTable, NEVER, Nanos};
 
@@ -22,7 +22,7 @@ use super::fluid_bound_rps;
 use crate::Setting;
 use sextant_simulator::{Error, Source, Span};
 
-/// What is asked of one model.
+/// The demand on one model.
 #[derive(Debug, Clone, Copy)]
 pub struct Demand<'a> {
     /// Run times; the table's length is the largest batch.
@@ -38,20 +38,20 @@ pub struct Demand<'a> {
 /// Halvings of the price.
 const HALVINGS: u32 = 10;
 
-/// How near to 1 the devices' load has to come.
+/// Largest distance of the devices' load from 1.
 const PRECISION: f64 = 5e-4;
 
 /// Most rates that are tried.
 const ROUNDS: u32 = 20;
 
-/// The highest total rate, requests per second, at which the models' [`Demand::device_time`] is not
-/// more than the devices have in the span. `source` makes the requests of a rate. Zero when a model
-/// that is asked for cannot meet its target; `shares` are the models' parts of the rate.
+/// The highest total rate, requests per second, at which the sum of the models' [`Demand::device_time`] is at most the
+/// time that the devices have in the span. `source` makes the requests of a rate. Zero if a model that is asked for
+/// cannot meet its target; `shares` are the models' parts of the rate.
 ///
-/// The devices are of one kind: with several this is no bound.
+/// The devices must be of one kind: with several kinds this is no bound.
 ///
 /// # Errors
-/// What `source` returns.
+/// The errors of `source`.
 pub fn clairvoyant_bound_rps(
     setting: &Setting,
     shares: &[f64],
@@ -75,8 +75,8 @@ pub fn clairvoyant_bound_rps(
                 0.0
             });
         }
-        // Load grows like a power of the rate, which two rates tell; one row alone costs most, so
-        // that the power is at most 1.
+        // The load grows like a power of the rate, which two rates determine. A row alone costs most, so the power is
+        // at most 1.
         let power = match before {
             Some((other, known)) => (load / known).ln() / (rps / other).ln(),
             None => 1.0,
@@ -87,7 +87,7 @@ pub fn clairvoyant_bound_rps(
     Ok(rps)
 }
 
-/// The models' device time together, ns.
+/// The sum of the models' device times, ns.
 fn device_time(setting: &Setting, most_missed_share: f64, arrivals: &[Vec<Nanos>]) -> f64 {
     let of_model =
         |(model, arrivals): (&sextant_simulator::Model, &Vec<Nanos>)| match model.latency.first() {
@@ -104,7 +104,7 @@ fn device_time(setting: &Setting, most_missed_share: f64, arrivals: &[Vec<Nanos>
     setting.models.iter().zip(arrivals).map(of_model).sum()
 }
 
-/// By model: the arrivals within the span.
+/// For each model: the arrivals within the span.
 fn by_model(source: &mut dyn Source, span: &Span, models: usize) -> Vec<Vec<Nanos>> {
     let mut arrivals = vec![Vec::new(); models];
     while source.peek().is_some_and(|at| at < span.until) {
@@ -119,8 +119,8 @@ fn by_model(source: &mut dyn Source, span: &Span, models: usize) -> Vec<Vec<Nano
 // === impl Demand ===
 
 impl Demand<'_> {
-    /// The least device time that answers all but the allowed share of the requests that come at
-    /// `arrivals` (ns, in order) in time, ns; infinite when not even one alone can be.
+    /// The least device time, ns, that answers in time all but the allowed share of the requests that come at
+    /// `arrivals` (ns, in order); infinite if not even one request alone can be answered in time.
     pub fn device_time(&self, arrivals: &[Nanos]) -> f64 {
         let most = (self.most_missed_share * arrivals.len() as f64).floor();
         let runs = Runs::of(self, arrivals);
@@ -135,7 +135,7 @@ impl Demand<'_> {
             let missed = runs.solve(price, &mut best);
             (best[arrivals.len()] - price * most, missed as f64)
         };
-        // Nothing is worth more than a batch of its own.
+        // No request is worth more than a batch of its own.
         let (mut low, mut high) = (0.0, self.latency.of(1) as f64 + 1.0);
         let mut most_cost = cost_at(high).0;
         for _ in 0..HALVINGS {
@@ -161,9 +161,9 @@ impl Demand<'_> {
     }
 }
 
-/// Which runs of neighbours may be a batch, and what they cost.
+/// Which runs of neighbours may be a batch, and their costs.
 struct Runs {
-    /// By the number of the last one: the most requests of a batch that ends with it.
+    /// For each last request: the most requests of a batch that ends with it.
     longest: Vec<usize>,
     /// Run time, ns, of the largest batch first and of one row last.
     costs: Vec<f64>,
@@ -177,7 +177,8 @@ impl Runs {
         let windows: Vec<Option<Nanos>> = (1..=most).map(|rows| demand.window(rows)).collect();
         let mut rows = 0;
         let longest = arrivals.iter().enumerate().map(|(last, at)| {
-            // One more than could end with the neighbour: without its first a batch still fits.
+            // A batch may have one row more than a batch that ends with the neighbour: without its first request, a
+            // batch still fits.
             rows = (rows + 1).min(windows.len());
             let fits = |rows: usize| {
                 windows[rows - 1].is_some_and(|window| at - arrivals[last + 1 - rows] <= window)
@@ -195,8 +196,8 @@ impl Runs {
         }
     }
 
-    /// Fills `best` with the least cost, ns, of the first 0, 1, 2, .. requests when one that is
-    /// missed costs `price`; tells how many of all are missed. Costs are whole numbers and exact.
+    /// Fills `best` with the least cost, ns, of the first 0, 1, 2, .. requests if a missed request costs `price`.
+    /// Returns the number of missed requests. Costs are whole numbers and exact.
     fn solve(&self, price: f64, best: &mut Vec<f64>) -> usize {
         best.clear();
         best.push(0.0);
@@ -229,7 +230,7 @@ impl Runs {
     }
 }
 
-/// The least `a[i] + b[i]`, four at a time; infinite when there is none.
+/// The least `a[i] + b[i]`, computed four at a time; infinite if there is none.
 fn least_sum(a: &[f64], b: &[f64]) -> f64 {
     let less = |least: f64, sum: f64| if sum < least { sum } else { least };
     let mut lanes = [f64::INFINITY; 4];

@@ -1,4 +1,4 @@
-//! From a cell to a world: models, devices, sources and the measured span.
+//! Builds the world of a cell: models, devices, sources and the measured span.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use sextant_simulator::{
 pub(super) struct PreparedCell {
     setting: Setting,
     pub(super) groups: Vec<Part>,
-    /// By model: its share of the rate that is varied.
+    /// For each model: its share of the varied rate.
     shares: Vec<f64>,
     pub(super) bound_rps: f64,
     from: Nanos,
@@ -30,7 +30,7 @@ pub(super) struct PreparedCell {
     most_missed_share: f64,
 }
 
-/// Bounds on the measured time when it follows from the requests, s.
+/// Bounds of the measured time if it is derived from the number of requests, s.
 const MEASURED_S: (f64, f64) = (0.5, 600.0);
 
 // === impl PreparedCell ===
@@ -100,18 +100,18 @@ impl PreparedCell {
         setting
     }
 
-    /// Leaves only the devices of the first kind.
+    /// Keeps only the devices of the first kind.
     pub(super) fn keep_first_kind(&mut self) {
         self.setting.devices.retain(|device| device.kind == 0);
         self.bound_rps = fluid_bound_rps(&self.setting, &self.shares);
     }
 
-    /// What the runs have in common: the world without policy and seed.
+    /// What the runs have in common: the world without the policy and the seed.
     pub(super) fn into_setting(self) -> Setting {
         self.setting
     }
 
-    /// Changes how the devices come together.
+    /// Changes the shape of the fleet.
     pub(super) fn set_shape(&mut self, shape: Shape) {
         self.setting.shape = shape;
     }
@@ -126,7 +126,7 @@ impl PreparedCell {
         }
     }
 
-    /// Requests at `rps` in all, beside the groups with clients or a rate of their own.
+    /// A source of `rps` requests per second in all, besides the groups with clients or a rate of their own.
     pub(super) fn source(&self, rps: f64, seed: u64) -> Result<Box<dyn Source>, Error> {
         let (mut streams, mut open, mut sources) = (Vec::new(), Vec::new(), Vec::new());
         for part in &self.groups {
@@ -140,7 +140,7 @@ impl PreparedCell {
                     begin_s: part.group.begin_s,
                     step_s: part.group.step_s,
                 };
-                // Not the numbers that the first of the open streams is made of.
+                // This seed must differ from that of the first open stream.
                 let own_seed = !seed ^ u64::from(part.models.start);
                 let spreading = Spreading::new(models.clone(), spread, own_seed)?;
                 sources.push((models, Box::new(spreading)));
@@ -157,8 +157,8 @@ impl PreparedCell {
         Ok(Box::new(MixedSource::new(sources)))
     }
 
-    /// What no scheduler can exceed with the arrivals of `seed`. `None` where those depend on the
-    /// answers or run times scatter, and where not every model's misses count.
+    /// The rate that no scheduler can exceed with the arrivals of `seed`. `None` if the arrivals depend on the answers,
+    /// if run times vary, or if not every model's misses count.
     pub(super) fn clairvoyant_bound_rps(
         &self,
         cell: &Cell,
@@ -174,7 +174,7 @@ impl PreparedCell {
         clairvoyant_bound_rps(&self.setting, &self.shares, &self.span(), share, source).map(Some)
     }
 
-    /// The part of the varied rate that falls to a group.
+    /// The share of the varied rate that goes to a group.
     fn of_all(&self, part: &Part) -> f64 {
         let models = part.models.start as usize..part.models.end as usize;
         self.shares[models].iter().sum()
@@ -189,7 +189,7 @@ impl PreparedCell {
         }
     }
 
-    /// The measured span of a run at `rps` that ends as soon as a model has missed too much.
+    /// The measured span of a run at `rps`. The run ends as soon as a model has missed too many requests.
     pub(super) fn hopeful_span(&self, rps: f64) -> Span {
         let seconds = (self.until - self.from) as f64 / 1e9;
         let expected: Vec<f64> = self
@@ -286,7 +286,7 @@ fn add_models(
     Ok(())
 }
 
-/// The same run times, `by` times as long.
+/// The same run times, multiplied by `by`.
 fn slowed(latency: &Arc<LatencyTable>, by: f64) -> Result<Arc<LatencyTable>, Error> {
     if by == 1.0 {
         return Ok(Arc::clone(latency));
@@ -298,7 +298,7 @@ fn slowed(latency: &Arc<LatencyTable>, by: f64) -> Result<Arc<LatencyTable>, Err
         .map_err(|invalid| Error::Setting(format!("`slowdown` is `{by}`: {invalid}")))
 }
 
-/// By model: its share of the varied rate; groups have as much of it as they have models.
+/// For each model: its share of the varied rate. The share of a group is proportional to its number of models.
 fn shares(groups: &[Part], models: usize) -> Vec<f64> {
     let varied: usize = groups
         .iter()
@@ -334,7 +334,7 @@ impl NetworkSpec {
         }
     }
 
-    /// What schedulers make room for.
+    /// The delay for which schedulers make room.
     fn most(&self) -> Delay {
         let (least, spread) = (self.least(), self.spread());
         Delay {

@@ -11,7 +11,7 @@ use sextant_simulator::Error;
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cell {
-    /// Its name in reports.
+    /// Name of the cell in reports.
     pub name: String,
     /// Devices; or [`Self::devices_per_model`].
     #[serde(default)]
@@ -23,23 +23,23 @@ pub struct Cell {
     /// (`prices`).
     #[serde(default)]
     pub fleet: Vec<DeviceType>,
-    /// Models and what is asked of them.
+    /// The models and their load.
     #[serde(default)]
     pub group: Vec<Group>,
-    /// What messages cost.
+    /// Delays of messages.
     #[serde(default)]
     pub network: NetworkSpec,
-    /// Run times scatter by this share of the profile, both ways.
+    /// Run times vary by this share of the profile in both directions.
     #[serde(default)]
     pub jitter_share: f64,
-    /// Time before arrivals count, s.
+    /// Time before arrivals count (warm-up), s.
     #[serde(default = "two")]
     pub warm_up_s: f64,
     /// Time in which arrivals count, s.
     #[serde(default)]
     pub measured_s: f64,
-    /// Instead of [`Self::measured_s`]: until a model has had so many requests, on average, at the
-    /// fluid bound.
+    /// Instead of [`Self::measured_s`]: the time in which a model gets this many requests, on average, at the fluid
+    /// bound.
     #[serde(default)]
     pub requests_per_model: u64,
     /// Requests per second of all open groups (`sweep`, `ladder`).
@@ -52,25 +52,25 @@ pub struct Cell {
     /// Targets of the first group, ms, increasing (`ladder`).
     #[serde(default)]
     pub targets_ms: Vec<f64>,
-    /// Whose share of misses decides.
+    /// Whose share of misses decides whether a rate is good.
     #[serde(default)]
     pub criterion: Criterion,
-    /// Share of misses that is still good.
+    /// Largest share of misses that is still good.
     #[serde(default = "one_percent")]
     pub most_missed_share: f64,
-    /// Whether to print what analysis says of one model (Symphony, section 3).
+    /// Whether to print the analytical results for one model (Symphony, section 3).
     #[serde(default)]
     pub analytic: bool,
     /// `sextant`: share of spare devices that is kept idle, 0 to 1.
     #[serde(default)]
     pub hold: f64,
-    /// `nexus`: frontends that batch on their own.
+    /// `nexus`: frontends that each batch on their own.
     #[serde(default = "one")]
     pub frontends: u32,
     /// Length of a window, ms (`spread`).
     #[serde(default)]
     pub window_ms: f64,
-    /// What a device's memory holds (`timeline`).
+    /// The memory of a device (`timeline`).
     #[serde(default)]
     pub memory: Option<MemorySpec>,
 }
@@ -79,13 +79,13 @@ pub struct Cell {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DeviceType {
-    /// What it is called.
+    /// Name of the type.
     pub name: String,
-    /// How many there are, at least 1.
+    /// Number of devices, at least 1.
     pub devices: u32,
-    /// Price of one, US dollars an hour.
+    /// Price of one device, US dollars an hour.
     pub hour_usd: f64,
-    /// Run times over those of the profile.
+    /// Factor of run times relative to the profile.
     #[serde(default = "unit")]
     pub slowdown: f64,
 }
@@ -94,13 +94,13 @@ pub struct DeviceType {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Group {
-    /// Its name where there are several.
+    /// Name of the group, if there are several.
     #[serde(default)]
     pub name: String,
-    /// A shipped profile file or a path.
+    /// A shipped profile file, or a path.
     #[serde(default)]
     pub profile: String,
-    /// Only these models of it; empty for all.
+    /// Only these models of the profile; empty for all.
     #[serde(default)]
     pub models: Vec<String>,
     /// Only models whose beta / alpha is more than this.
@@ -109,82 +109,82 @@ pub struct Group {
     /// Only models whose beta / alpha is less than this.
     #[serde(default)]
     pub ratio_below: Option<f64>,
-    /// Make so many model types of those, by interpolation over the size of their weights; 0 for
-    /// none but the measured ones.
+    /// Make this many model types from the measured ones, by interpolation over the size of their weights; 0 for only
+    /// the measured ones.
     #[serde(default)]
     pub family: u32,
-    /// How often each model occurs.
+    /// Number of copies of each model.
     #[serde(default = "one")]
     pub copies: u32,
     /// The target, ms, instead of the profile's; 0 for none.
     #[serde(default)]
     pub target_ms: Option<f64>,
-    /// Largest batch of a profile that is a line.
+    /// Largest batch, if the profile is a straight line.
     #[serde(default = "most_rows")]
     pub max_rows: u32,
-    /// How requests come.
+    /// The arrival process.
     #[serde(default)]
     pub arrivals: Arrivals,
-    /// Shape of the gaps where they are `gamma`.
+    /// Shape parameter of the gaps of `gamma` arrivals.
     #[serde(default = "unit")]
     pub shape: f64,
-    /// How often each model is asked for.
+    /// The popularity of each model.
     #[serde(default)]
     pub popularity: Popularity,
-    /// The exponent where popularity is `zipf`.
+    /// The exponent of `zipf` popularity.
     #[serde(default = "zipf")]
     pub zipf_exponent: f64,
-    /// How the rate changes over time, again and again; its mean stays what it is.
+    /// How the rate changes over time; the pattern repeats. The mean rate stays the same.
     #[serde(default)]
     pub pattern: Vec<Segment>,
-    /// A day of the Azure Functions 2019 data set for `azure` arrivals; invented when empty.
+    /// A day of the Azure Functions 2019 data set for `azure` arrivals; generated if empty.
     #[serde(default)]
     pub counts: String,
-    /// How its functions are dealt out to the models.
+    /// How the functions of the data set are assigned to the models.
     #[serde(default)]
     pub mapping: Mapping,
-    /// Whether they are dealt out in a random order, the same in every run.
+    /// Whether functions are assigned in a random order, which is the same in every run.
     #[serde(default)]
     pub shuffled: bool,
-    /// Whether invented timers of the same period fire together.
+    /// Whether generated timers of the same period fire together.
     #[serde(default)]
     pub aligned_timers: bool,
-    /// Minutes of invented rates; then the first comes again.
+    /// Minutes of generated rates; after the last minute the first one follows again.
     #[serde(default = "hour")]
     pub minutes: usize,
-    /// How long a minute of the `azure` rates lasts, s.
+    /// Duration of a minute of the `azure` rates, s.
     #[serde(default = "minute")]
     pub minute_s: f64,
-    /// Requests per second of this group, beside the cell's rate.
+    /// Requests per second of this group, in addition to the cell's rate.
     #[serde(default)]
     pub rate_rps: f64,
-    /// When the first request of `spreading` arrivals comes, s.
+    /// Time of the first request of `spreading` arrivals, s.
     #[serde(default)]
     pub begin_s: f64,
-    /// Time after which `spreading` arrivals are for one more model, s.
+    /// Time after which `spreading` arrivals go to one more model, s.
     #[serde(default = "unit")]
     pub step_s: f64,
-    /// Clients of each model where arrivals are `closed`.
+    /// Clients of each model with `closed` arrivals.
     #[serde(default)]
     pub clients: u32,
-    /// Higher goes first.
+    /// Priority; a higher one goes first.
     #[serde(default)]
     pub priority: u8,
 }
 
-/// A part of a group's pattern: the rate goes in a straight line, relative to the others.
+/// A part of a group's pattern, in which the rate changes linearly; the rates are relative to the other parts.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Segment {
-    /// How long, s.
+    /// Duration, s.
     pub seconds: f64,
-    /// At its beginning.
+    /// Rate at the beginning.
     pub from: f64,
-    /// At its end.
+    /// Rate at the end.
     pub to: f64,
 }
 
-/// How requests come.
+/// The arrival process of requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Arrivals {
@@ -195,22 +195,22 @@ pub enum Arrivals {
     Gamma,
     /// Equal gaps.
     Constant,
-    /// Clients that send when they have been answered.
+    /// Clients that send the next request after they have been answered.
     Closed,
-    /// Piecewise Poisson with the rates of many small functions.
+    /// Piecewise Poisson arrivals with the rates of many small functions.
     Azure,
-    /// Poisson, at first for one model, then for more and more of them.
+    /// Poisson arrivals, at first for one model, then for more and more models.
     Spreading,
 }
 
-/// How often each model is asked for.
+/// The popularity of each model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Popularity {
-    /// All the same.
+    /// All models are equally popular.
     #[default]
     Equal,
-    /// The i-th in proportion to 1 / i^s.
+    /// The popularity of the i-th model is proportional to 1 / i^s.
     Zipf,
 }
 
@@ -218,29 +218,29 @@ pub enum Popularity {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Criterion {
-    /// That of each model.
+    /// The share of each model.
     #[default]
     EachModel,
-    /// That of all requests together.
+    /// The share of all requests together.
     Total,
 }
 
-/// Delays of messages, microseconds: the least, and what may be added. Schedulers make room for
+/// Delays of messages, microseconds: the least delay, and the most that is added at random. Schedulers make room for
 /// the sum.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct NetworkSpec {
     /// Scheduler to worker.
     pub control_us: f64,
-    /// Gathering inputs, for each row.
+    /// Gathering the inputs, for each row.
     pub data_us: f64,
     /// Worker to client.
     pub response_us: f64,
-    /// Added to the first at most.
+    /// Most that is added to `control_us`.
     pub control_spread_us: f64,
-    /// Added to the second at most.
+    /// Most that is added to `data_us`.
     pub data_spread_us: f64,
-    /// Added to the third at most.
+    /// Most that is added to `response_us`.
     pub response_spread_us: f64,
 }
 
@@ -256,7 +256,7 @@ impl Cell {
     }
 }
 
-/// Keys of [`Cell`] that a cell's table may hold beside those of its groups.
+/// Keys of [`Cell`] that a cell's table may hold besides those of its groups.
 pub(super) const CELL_KEYS: &[&str] = &[
     "name",
     "devices",

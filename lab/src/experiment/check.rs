@@ -1,8 +1,8 @@
-//! What can be wrong with a cell, found before anything is run.
+//! Checks of a cell before anything is run.
 
 use super::{Arrivals, Cell, DeviceType, Group, Kind, Segment};
 
-/// Says what is wrong with a cell, before anything is run.
+/// Checks a cell, and says what is wrong with it.
 pub(super) fn check(kind: Kind, cell: &Cell) -> Result<(), String> {
     let numbers = [
         ("devices_per_model", cell.devices_per_model),

@@ -1,11 +1,10 @@
-//! From an experiment's file to its cells.
+//! Reads the cells from an experiment's file.
 //!
-//! A cell's table is merged from `[defaults]`, its `[[cell]]` and one value of each `[[axis]]`; the
-//! cells are all combinations, the last axis running fastest. A `[[cell]]` with an `axis` or
-//! `cell_name` of its own doesn't follow the general ones. Keys that are not a cell's own belong
-//! to its groups: with `group = [..]` each entry is laid over them, without it they are the only
-//! group. `{key}` in `cell_name` and in names stands for a merged value; keys that begin with
-//! `label` serve only that.
+//! A cell's table is merged from `[defaults]`, its `[[cell]]` and one value of each `[[axis]]`. The cells are all
+//! combinations; the last axis varies fastest. A `[[cell]]` with an `axis` or `cell_name` of its own does not use the
+//! general ones. Keys that are not a cell's own belong to its groups: with `group = [..]` each entry overrides them,
+//! without it they form the only group. `{key}` in `cell_name` and in names stands for a merged value. Keys that begin
+//! with `label` serve only this purpose.
 
 use std::collections::BTreeSet;
 
@@ -55,9 +54,9 @@ struct Axis {
 #[serde(deny_unknown_fields, default)]
 struct VariationFile {
     seeds: Option<u64>,
-    /// Names; empty for the first.
+    /// Names of the cells; empty for the first cell.
     cells: Vec<String>,
-    /// Laid over every cell.
+    /// Overrides for every cell.
     set: Table,
 }
 
@@ -108,7 +107,7 @@ pub(super) fn parse(text: &str, file: &str) -> Result<Experiment, Error> {
     Ok(experiment)
 }
 
-/// Every combination, with its name.
+/// Every combination with its name.
 fn combine(read: &File, file: &str) -> Result<Vec<Table>, Error> {
     let mut tables = Vec::new();
     let whole = [Table::new()];
@@ -140,7 +139,7 @@ fn combine(read: &File, file: &str) -> Result<Vec<Table>, Error> {
     Ok(tables)
 }
 
-/// `table` with every combination of the axes' values.
+/// `table` combined with every combination of the axes' values.
 fn product(table: Table, axes: &[Axis], file: &str) -> Result<Vec<Table>, Error> {
     let mut tables = vec![table];
     for axis in axes {
@@ -216,8 +215,8 @@ fn as_table(value: Value) -> Table {
     }
 }
 
-/// The cells that a version names, or the first, with what it sets. `key` is its own in the file,
-/// with the seeds when it names none.
+/// The cells that a version names, or the first cell, with the version's overrides. `key` is the version's key in the
+/// file. The version has `seeds` seeds if it names no number.
 fn variation(
     read: &VariationFile,
     tables: &[Table],
@@ -254,7 +253,7 @@ fn merged(below: &Table, over: &Table) -> Table {
     table
 }
 
-/// Replaces each `{key}` by its value.
+/// Replaces each `{key}` with its value.
 fn fill(pattern: &str, table: &Table, file: &str) -> Result<String, Error> {
     let mut name = String::new();
     let mut rest = pattern;

@@ -1,9 +1,9 @@
-//! Which runs figures are of.
+//! The runs to which figures belong.
 
 use sextant_baselines::Policy;
 use sextant_simulator::Record;
 
-/// Which runs a figure is of.
+/// The runs to which a figure belongs.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Label<'a> {
     pub(super) experiment: &'a str,
@@ -15,7 +15,7 @@ pub(super) struct Label<'a> {
 // === impl Label ===
 
 impl Label<'_> {
-    /// A figure with the unit that the metric's name ends with.
+    /// A figure. Its unit is the ending of the metric's name.
     pub(super) fn record(&self, metric: impl Into<String>, value: f64) -> Record {
         let metric = metric.into();
         let unit = match metric.rsplit('_').next() {

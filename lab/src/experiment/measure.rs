@@ -1,4 +1,4 @@
-//! What is measured in a cell, by kind of experiment.
+//! Measurements in a cell, by kind of experiment.
 
 use sextant_baselines::Policy;
 
@@ -9,7 +9,7 @@ use crate::{
 };
 use sextant_simulator::{Error, Report, Shape, Tally, World, profiles::nanos};
 
-/// One piece of an experiment: a cell with one policy and all seeds, or what holds for any policy.
+/// One unit of an experiment: a cell with one policy and all seeds, or the figures that hold for every policy.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Unit<'a> {
     pub(super) experiment: &'a Experiment,
@@ -18,14 +18,14 @@ pub(super) struct Unit<'a> {
     pub(super) seeds: u64,
 }
 
-/// The last figure of a unit with a policy: how many runs it took.
+/// The last figure of a unit with a policy: the number of its runs.
 pub(super) const LAST_METRIC: &str = "runs_count";
 
-/// What a scheduler that knows the arrivals cannot exceed.
+/// The metric of the rate that a scheduler with knowledge of the arrivals cannot exceed.
 pub(super) const CLAIRVOYANT: &str = "clairvoyant_bound_rps";
 
 impl Unit<'_> {
-    /// Runs it; figures of each seed, then their means.
+    /// Runs the unit. Returns the figures of each seed, then their means.
     pub(super) fn measure(&self) -> Result<Vec<Record>, Error> {
         let explain = |error: Error| {
             let because = std::error::Error::source(&error).map(|source| format!(": {source}"));
@@ -85,7 +85,7 @@ impl Unit<'_> {
         }
     }
 
-    /// Figures that no policy changes.
+    /// Figures that do not depend on the policy.
     fn about_cell(&self, prepared: &PreparedCell) -> Result<Vec<Record>, Error> {
         let label = self.label(None);
         let mut records = Vec::new();
@@ -93,7 +93,7 @@ impl Unit<'_> {
             self.experiment.kind,
             Kind::Goodput | Kind::FlatTop | Kind::Timeline
         );
-        // Without a share of the rate for each model there is none.
+        // If not every model has a share of the rate, there is no bound.
         if of_devices && prepared.bound_rps.is_finite() {
             records.push(label.record("fluid_bound_rps", prepared.bound_rps));
         }
@@ -121,7 +121,7 @@ impl Unit<'_> {
         Ok(records)
     }
 
-    /// What knowledge of each seed's arrivals would allow, and the mean.
+    /// The rate that knowledge of each seed's arrivals would allow, and the mean over seeds.
     fn clairvoyant(&self, prepared: &PreparedCell) -> Result<Vec<Record>, Error> {
         let mut records = Vec::new();
         for seed in 1..=self.seeds {
@@ -155,7 +155,7 @@ pub(super) struct Run<'a> {
     pub(super) seed: u64,
     pub(super) runs: u32,
     pub(super) label: Label<'a>,
-    /// The goodput of the seed before.
+    /// The goodput of the previous seed.
     around_rps: Option<f64>,
     pub(super) records: &'a mut Vec<Record>,
 }
@@ -180,7 +180,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// The goodput in both shapes; each search begins where the other has ended.
+    /// Measures the goodput in both shapes. Each search begins where the other has ended.
     fn shapes(&mut self) -> Result<(), Error> {
         self.prepared.set_shape(Shape::Pool);
         let pool_rps = self.search()?.rps;
@@ -192,7 +192,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// The goodput, and the run there.
+    /// Searches the goodput. The result holds the run at that rate.
     fn search(&mut self) -> Result<Goodput, Error> {
         let mut search = Search::below(self.prepared.bound_rps);
         if let Some(around_rps) = self.around_rps {
@@ -301,7 +301,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// What the first type of device carries alone, then all devices at multiples of that.
+    /// Measures the rate that the first type of device carries alone, then runs all devices at multiples of it.
     fn prices(&mut self) -> Result<(), Error> {
         let mut alone = PreparedCell::new(self.cell)?;
         alone.keep_first_kind();
@@ -324,7 +324,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// A run at a multiple of a rate, and the name under which its figures stand below the cell.
+    /// Runs at a multiple of a rate. Returns also the name of the figures below the cell's name.
     fn run_below(&mut self, load: f64, rps: f64) -> Result<(Report, String), Error> {
         let report = self.run_at(load * rps)?;
         let name = format!("{load}x");
@@ -360,7 +360,7 @@ fn ms(nanos: u64) -> f64 {
     nanos as f64 / 1e6
 }
 
-/// Rows of the batch in the middle.
+/// Rows of the median batch.
 fn median_rows(report: &Report) -> f64 {
     let all: u64 = report.batches.values().sum();
     let mut seen = 0;

@@ -1,4 +1,4 @@
-//! From a cell to devices with limited memory.
+//! Builds devices with limited memory from a cell.
 
 use serde::Deserialize;
 use sextant_baselines::Policy;
@@ -10,7 +10,7 @@ use super::{Cell, build::PreparedCell};
 use crate::paged::{Paging, Residence};
 use sextant_simulator::{Error, Jitter, profiles::nanos};
 
-/// Memory of the devices, and how it is filled.
+/// The memory of devices, and how it is filled.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MemorySpec {
@@ -19,31 +19,32 @@ pub struct MemorySpec {
     /// Size of a page, KiB.
     #[serde(default = "clockwork_page")]
     pub page_kib: u32,
-    /// Which models are loaded where: `sextant`, `clockwork` or `lru`; by the scheduling policy when
-    /// empty, with `lru` for those that have no placement of their own.
+    /// Which models are loaded where: `sextant`, `clockwork` or `lru`. If empty, the scheduling policy decides, with
+    /// `lru` for policies that have no placement of their own.
     #[serde(default)]
     pub placement: String,
-    /// How run times are estimated: `sextant`, `clockwork` or `profile`; likewise, with `profile`.
+    /// How run times are estimated: `sextant`, `clockwork` or `profile`. If empty, the scheduling policy decides, with
+    /// `profile` as the default.
     #[serde(default)]
     pub estimation: String,
-    /// How run times and load times scatter.
+    /// How run times and load times vary.
     #[serde(default)]
     pub scatter: Scatter,
-    /// By how much deadlines are brought forward, ms; windows are kept open by half of it.
+    /// How much earlier deadlines are set, ms. Windows are kept open by half of it.
     #[serde(default)]
     pub precision_ms: f64,
-    /// Length of the spans by which figures are counted, s.
+    /// Length of the intervals of figures, s.
     #[serde(default = "minute")]
     pub interval_s: f64,
-    /// So many of them make a line of the report; 0 for none.
+    /// Number of intervals in a line of the report; 0 for no lines.
     #[serde(default)]
     pub report_every: u32,
-    /// Rates and latencies of the groups are those from this time after the warm-up on, s.
+    /// Rates and latencies of the groups are measured from this time after the warm-up on, s.
     #[serde(default)]
     pub steady_from_s: f64,
 }
 
-/// How times scatter around the profile where memory is limited.
+/// How times vary around the profile if memory is limited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scatter {
@@ -54,7 +55,7 @@ pub enum Scatter {
     Clockwork,
 }
 
-/// The memory of a cell's devices under a policy, and what each of its models takes of it.
+/// The memory of a cell's devices under a policy, and the memory that each model takes.
 pub(super) fn paging(
     cell: &Cell,
     spec: &MemorySpec,
@@ -135,7 +136,7 @@ fn share(cell: &Cell) -> Jitter {
     }
 }
 
-/// Whole pages that weights of so many MB take.
+/// Number of whole pages that weights of this size take.
 fn pages(weights_mb: f64, page_kib: u32) -> u32 {
     (weights_mb * 1e6 / (f64::from(page_kib) * 1024.0))
         .ceil()

@@ -1,4 +1,4 @@
-//! A group of models within a cell: who is asked for how often, and when.
+//! A group of models within a cell: the load of each model over time.
 
 use std::ops::Range;
 
@@ -20,9 +20,9 @@ pub(super) struct Part {
     pub(super) models: Range<u32>,
     /// Profiles before copying.
     pub(super) profiles: Vec<Profile>,
-    /// By model: its share of the group's rate.
+    /// For each model: its share of the group's rate.
     pub(super) shares: Vec<f64>,
-    /// By model: its rate over time where that changes, of mean `shares`.
+    /// For each model: its rate over time if the rate changes; the mean is that of `shares`.
     pattern: Vec<Rate>,
 }
 
@@ -68,8 +68,8 @@ impl Part {
         self.pattern = self.shares.iter().map(scaled).collect();
     }
 
-    /// Takes the rates of a day's functions, or of invented ones, eleven of them to a model as in
-    /// Clockwork's runs; the same in every run.
+    /// Takes the rates of a day's functions, or generated ones, with eleven functions a model as in Clockwork's runs;
+    /// they are the same in every run.
     fn follow_azure(&mut self) -> Result<(), Error> {
         let counts = match self.group.counts.as_str() {
             "" => {
@@ -124,7 +124,7 @@ impl Part {
         }
     }
 
-    /// Its rate when the varied groups have `rps` in all, of which this one has the part `of_all`.
+    /// The group's rate if the varied groups have `rps` in all and this group has the share `of_all` of it.
     pub(super) fn rps(&self, rps: f64, of_all: f64) -> f64 {
         if self.varies() {
             rps * of_all
@@ -133,8 +133,7 @@ impl Part {
         }
     }
 
-    /// Its streams when the varied groups have `rps` in all, of which this one has the part
-    /// `of_all`.
+    /// The group's streams if the varied groups have `rps` in all and this group has the share `of_all` of it.
     pub(super) fn streams(&self, rps: f64, of_all: f64) -> Vec<Stream> {
         let group_rps = self.rps(rps, of_all);
         let rate = |at: usize| match self.pattern.get(at) {

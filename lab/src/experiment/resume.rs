@@ -1,7 +1,7 @@
-//! A file of finished units, so that a long experiment goes on where it was stopped.
+//! A file of finished units, with which a stopped experiment continues.
 //!
-//! It holds the report's records, and before those of each unit one that says by what settings they
-//! were made: the same cell may have been measured for another time or on other devices before.
+//! The file holds the report's records. Before the records of each unit, it holds one that identifies the settings of
+//! the unit, because the same cell may have been measured for another time or on other devices before.
 
 use std::{
     collections::BTreeMap,
@@ -16,7 +16,7 @@ use super::{
 };
 use sextant_simulator::Error;
 
-/// The figure before a unit's own: a digest of its settings.
+/// The metric of the record before a unit's own: a digest of its settings.
 const SETTINGS: &str = "settings_count";
 
 /// JSON lines, appended unit by unit.
@@ -28,7 +28,7 @@ pub(super) struct Journal {
 }
 
 impl Journal {
-    /// Opens or makes the file. What is in it of units that were not finished is removed.
+    /// Opens or creates the file. Records of units that were not finished are removed.
     pub(super) fn open(path: &Path, experiment: &str) -> Result<Self, Error> {
         let name = path.display().to_string();
         let text = match std::fs::read_to_string(path) {
@@ -37,7 +37,7 @@ impl Journal {
             Err(source) => return Err(Error::Read { file: name, source }),
         };
         let mut units = read(&text, &name, experiment)?;
-        // A unit is written at once, but a full disk may cut it: its means come last.
+        // A unit is written at once, but a full disk may truncate it. The means come last.
         units.retain(|_, records| {
             let last = records.last();
             let whole = |last: &Record| last.metric == LAST_METRIC && last.seed.is_none();
@@ -63,7 +63,7 @@ impl Journal {
         })
     }
 
-    /// The records of a unit that was finished with as many seeds.
+    /// The records of a unit that was finished with the same number of seeds.
     pub(super) fn find(&self, unit: &Unit<'_>) -> Result<Option<Vec<Record>>, Error> {
         let Some(policy) = unit.policy else {
             return Ok(None);
@@ -101,7 +101,7 @@ impl Journal {
     }
 }
 
-/// A digest of everything that a unit's figures depend on but the seeds (FNV-1a, folded).
+/// A digest of everything except the seeds that a unit's figures depend on (FNV-1a, folded).
 fn settings_of(unit: &Unit<'_>) -> Record {
     let text = format!("{:?} {:?}", unit.experiment.kind, unit.cell);
     let digest = text
@@ -124,7 +124,7 @@ fn read(
     for (at, line) in text.lines().enumerate() {
         let record: Record = match serde_json::from_str(line) {
             Ok(record) => record,
-            // The last line may have been cut.
+            // The last line may be truncated.
             Err(_) if at + 1 == lines => break,
             Err(error) => return Err(Error::line(file, at + 1, line, error.to_string())),
         };

@@ -1,4 +1,4 @@
-//! Runs the units of an experiment side by side and reports them in order.
+//! Runs the units of an experiment in parallel and reports them in order.
 
 use std::collections::BTreeMap;
 
@@ -12,14 +12,13 @@ use super::{
 };
 use sextant_simulator::{Error, parallel};
 
-/// Runs what `plan` says of `experiment`. `on` hears of every unit's end as it comes and of every
-/// record in the order in which they are returned: cell by cell, within it what no policy changes,
-/// then policy by policy, seed by seed, the means last; and in the end the comparisons over all
-/// cells.
+/// Runs the part of `experiment` that `plan` selects. `on` gets the end of each unit when it comes, and each record in
+/// the order in which the records are returned: cell by cell; within a cell first what does not depend on the policy,
+/// then policy by policy, seed by seed, with the means last; in the end the comparisons over all cells.
 ///
 /// # Errors
-/// When a cell cannot be built, `plan` names a cell that there is not, or the file to resume from
-/// cannot be read or written. The first in the order of the report is returned.
+/// When a cell cannot be built, `plan` names a cell that does not exist, or the file to resume from cannot be read or
+/// written. The first error in the order of the report is returned.
 pub fn run(
     experiment: &Experiment,
     plan: &Plan,
@@ -81,7 +80,7 @@ pub fn run(
     Ok(report.records)
 }
 
-/// Records in the order of their units, and those that wait for earlier ones.
+/// Records in the order of their units, and records that wait for earlier units.
 #[derive(Default)]
 struct Report {
     records: Vec<Record>,
@@ -152,7 +151,7 @@ impl Plan {
         Ok(units)
     }
 
-    /// The version that is asked for, when it is not the usual one.
+    /// The version that is asked for, if it is not the usual one.
     fn variation<'a>(&self, experiment: &'a Experiment) -> Option<&'a Variation> {
         if self.quick {
             return Some(&experiment.quick);

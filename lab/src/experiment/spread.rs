@@ -1,4 +1,4 @@
-//! How evenly round-robin frontends load backends (Symphony, table 2): without any scheduler.
+//! Measures how evenly round-robin frontends load backends (Symphony, table 2), without any scheduler.
 
 use super::Cell;
 use crate::bound::round_robin_deviation;
@@ -7,7 +7,7 @@ use sextant_simulator::{
     workload::{Gaps, OpenLoop, Rate, Stream},
 };
 
-/// Standard deviation of the requests that a backend gets in a window.
+/// Standard deviation of the number of requests that a backend gets in a window.
 pub(super) fn deviation(cell: &Cell, seed: u64) -> f64 {
     let (window, backends) = ((cell.window_ms * 1e6) as u64, cell.devices as usize);
     let streams: Vec<Stream> = (0..cell.frontends)
@@ -20,7 +20,7 @@ pub(super) fn deviation(cell: &Cell, seed: u64) -> f64 {
     let Ok(mut source) = OpenLoop::new(&streams, seed) else {
         return f64::NAN;
     };
-    // Frontends begin at different backends, or their remainders would pile up on the first ones.
+    // Frontends begin at different backends. Otherwise their remainders would add up on the first backends.
     let stride = backends / cell.frontends.max(1) as usize;
     let mut turn: Vec<usize> = (0..cell.frontends as usize).map(|at| at * stride).collect();
     let windows = (cell.measured_s * 1e3 / cell.window_ms).ceil().max(1.0) as u64;

@@ -5,9 +5,9 @@ use sextant_simulator::Record;
 
 use super::{Experiment, Kind, label::Label, measure::CLAIRVOYANT};
 
-/// Comparisons of the policies over the cells' mean goodput: of each with what knowledge of the
-/// arrivals would allow, of ours with the best of the others, and as geometric means of each with
-/// the strong eager one and with the fluid bound.
+/// Compares the policies by the mean goodput of the cells: each policy with the rate that knowledge of the arrivals
+/// would allow, ours with the best other policy, and, as geometric means, each policy with the strong eager one and
+/// with the fluid bound.
 pub(super) fn comparisons(experiment: &Experiment, records: &[Record]) -> Vec<Record> {
     if !matches!(experiment.kind, Kind::Goodput | Kind::FlatTop) {
         return Vec::new();
@@ -93,7 +93,7 @@ impl Goodputs {
         Self { cells }
     }
 
-    /// `None` without cells, or when one of them has no value or none above zero.
+    /// `None` if there are no cells, or if one of them has no value above zero.
     fn geometric_mean(&self, value: impl Fn(&CellSummary) -> Option<f64>) -> Option<f64> {
         let mut logs = 0.0;
         for cell in &self.cells {
@@ -112,7 +112,7 @@ impl CellSummary {
         found.map(|(_, rps)| *rps)
     }
 
-    /// `policy` over the best of the others.
+    /// The goodput of `policy` relative to the best other policy.
     fn over_best(&self, policy: Policy) -> Option<f64> {
         let others = self.policies.iter().filter(|(known, _)| *known != policy);
         let best = others.map(|(_, rps)| *rps).fold(0.0, f64::max);

@@ -1,22 +1,22 @@
-//! Figures of a run on devices whose memory does not hold all models.
+//! Figures of a run on devices whose memory cannot hold all models.
 
 use super::{Record, label::Label, measure::Run, part::Part};
 use crate::paged::{Class, Interval, PagedWorld, Report};
 use sextant_simulator::Error;
 
-/// Failures per request of Clockwork's run of six hours: 58 of 208 million.
+/// Failures per request in Clockwork's run of six hours: 58 of 208 million.
 const PUBLISHED_FAILURES: f64 = 58.0 / 208e6;
 
-/// How a report is told.
+/// The layout of a report.
 #[derive(Debug, Clone, Copy)]
 struct ReportStyle<'a> {
     label: Label<'a>,
     cell: &'a str,
     /// Names of the classes, by position.
     names: &'a [&'a str],
-    /// So many intervals make a line; 0 for none.
+    /// Number of intervals in a line; 0 for no lines.
     report_every: usize,
-    /// Before this figures of classes don't count, s.
+    /// Figures of classes do not count before this time, s.
     steady_from_s: f64,
 }
 
@@ -69,7 +69,7 @@ impl ReportStyle<'_> {
         records
     }
 
-    /// Spans of the report with their names, minutes from until.
+    /// Intervals of the report with their names, the minutes from and to.
     fn lines(&self, report: &Report) -> Vec<(String, Interval)> {
         if self.report_every == 0 {
             return Vec::new();
@@ -86,7 +86,7 @@ impl ReportStyle<'_> {
         named
     }
 
-    /// What the figures of classes are of.
+    /// The interval that the figures of classes cover.
     fn steady(&self, report: &Report) -> Interval {
         let length = report.intervals.first().map_or(1.0, |first| first.seconds);
         let skipped = (self.steady_from_s / length).round() as usize;
@@ -128,7 +128,7 @@ impl ReportStyle<'_> {
         ]
     }
 
-    /// `all` is for counts, `steady` for rates and latencies.
+    /// `all` gives the counts, `steady` the rates and latencies.
     fn of_classes(&self, label: &Label<'_>, all: &Interval, steady: &Interval) -> Vec<Record> {
         let mut records = Vec::new();
         if self.names.len() < 2 {
@@ -150,7 +150,7 @@ impl ReportStyle<'_> {
         records
     }
 
-    /// Figures of the whole run alone.
+    /// Figures that exist only for the whole run.
     fn of_run(&self, report: &Report, total: &Interval) -> Vec<Record> {
         let label = &self.label;
         let all = total.class_total();

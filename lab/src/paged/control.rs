@@ -1,4 +1,4 @@
-//! The controller of a run: the policies, and the estimates that they work with.
+//! The controller of a run: the policies and their estimates.
 
 use std::collections::BTreeMap;
 
@@ -20,9 +20,9 @@ use sextant_types::index::{DeviceIx, IndexVec, KindIx, VariantIx};
 #[derive(Debug)]
 pub(super) struct Control {
     controller: Controller<Token>,
-    /// By device and model: what a LOAD under way is expected to take.
+    /// For each device and model: the expected time of a LOAD in progress.
     expected: BTreeMap<(DeviceIx, VariantIx), Nanos>,
-    /// By model: its queue.
+    /// For each model: its queue.
     queues: IndexVec<VariantIx, QueueSpec>,
     pub(super) actions: Actions<Token>,
 }
@@ -93,7 +93,7 @@ impl Control {
             .on_request(now, model, request, &mut self.actions);
     }
 
-    /// A batch has left its device; `run` is how it ran, if it did.
+    /// A batch has left its device; `run` is its run, if it ran.
     pub(super) fn on_result(&mut self, now: Nanos, batch: BatchId, run: Option<Run>) {
         self.controller
             .on_result(now, batch, run, &mut self.actions);
@@ -118,14 +118,14 @@ impl Control {
             .on_unloaded(now, device, model, &mut self.actions);
     }
 
-    /// What the LOAD of a model that is under way is expected to take, ns.
+    /// The expected time of a model's LOAD in progress, ns.
     pub(super) fn expected_load(&self, device: DeviceIx, model: VariantIx) -> Nanos {
         let known = self.expected.get(&(device, model));
         known.copied().unwrap_or(0)
     }
 }
 
-/// By model: its queue by the profile.
+/// For each model: its queue, by the profile.
 fn queues(setting: &Setting) -> IndexVec<VariantIx, QueueSpec> {
     let kind = setting.devices.first().map_or(0, |device| device.kind);
     let queue = |model: &sextant_simulator::Model| {
@@ -138,7 +138,7 @@ fn queues(setting: &Setting) -> IndexVec<VariantIx, QueueSpec> {
 // === impl PagedWorld ===
 
 impl PagedWorld<'_> {
-    /// Carries out what the controller has decided.
+    /// Carries out the decisions of the controller.
     pub(super) fn carry_out(&mut self, source: &mut dyn Source) {
         if self.control.actions.is_empty() {
             return;

@@ -1,11 +1,11 @@
-//! Messages under way between the controller and the workers.
+//! Messages in transit between the controller and the workers.
 
 use sextant_schedule::Nanos;
 use sextant_types::index::DeviceIx;
 
 use super::worker::{Order, Outcome};
 
-/// A message under way; ordered by time, then by when it was sent.
+/// A message in transit, ordered by time, then by when it was sent.
 #[derive(Debug)]
 pub(super) struct Mail {
     pub(super) at: Nanos,

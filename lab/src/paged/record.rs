@@ -1,4 +1,4 @@
-//! Counts while a run is under way.
+//! Counts during a run.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use super::{
 };
 use sextant_simulator::Span;
 
-/// Writes down what happens.
+/// Records events.
 #[derive(Debug)]
 pub(super) struct Recorder {
     span: Span,
@@ -63,7 +63,7 @@ impl Recorder {
         }
     }
 
-    /// The interval of a moment, when that counts.
+    /// The interval of a time, if the time counts.
     fn interval(&self, at: Nanos) -> Option<usize> {
         let counts = at >= self.span.from && at < self.span.until;
         counts.then(|| ((at - self.span.from) / self.length) as usize)
@@ -147,7 +147,7 @@ impl Recorder {
         }
     }
 
-    /// Shares a busy time out to the intervals in which it lies.
+    /// Distributes a busy time over the intervals in which it lies.
     fn busy(&mut self, ran: RunSpan, part: impl Fn(&mut Interval) -> &mut Nanos) {
         let (mut from, until) = (ran.start.max(self.span.from), ran.end.min(self.span.until));
         while from < until {

@@ -1,4 +1,4 @@
-//! What limited memory is made of.
+//! The setting of limited memory.
 
 use sextant_placement as placement;
 use sextant_profile::Estimation;
@@ -8,30 +8,29 @@ use sextant_types::index::VariantIx;
 use crate::Setting;
 use sextant_simulator::{Error, Jitter};
 
-/// Memory, and what fills it. Everything else is in a [`Setting`].
+/// The memory, and the policies that fill it. Everything else is in a [`Setting`].
 #[derive(Debug, Clone)]
 pub struct Paging {
     /// Pages of each device.
     pub pages: u32,
-    /// By model: what it takes to have it loaded.
+    /// For each model: what it takes to have it loaded.
     pub residences: Vec<Residence>,
     /// Which models are loaded where.
     pub placement: placement::Options,
-    /// How run times and load times are predicted, beginning with the profile.
+    /// How run times and load times are predicted, starting from the profile.
     pub estimation: Estimation,
     /// Scatter of run times, instead of [`Setting::jitter`].
     pub infer_jitter: Jitter,
     /// Scatter of load times.
     pub load_jitter: Jitter,
-    /// By how much the controller brings deadlines forward, ns: one half for actions that start
-    /// late, by which it keeps their windows open, the other for those that run longer than
-    /// predicted.
+    /// How much earlier the controller sets deadlines, ns. One half is for actions that start late: their windows are
+    /// kept open by it. The other half is for actions that run longer than predicted.
     pub precision: Nanos,
-    /// By model: its class in reports, from 0.
+    /// For each model: its class in reports, from 0.
     pub classes: Vec<u32>,
-    /// Length of the spans by which figures are counted, ns.
+    /// Length of the intervals of figures, ns.
     pub interval: Nanos,
-    /// Whether to write down every action that devices carried out.
+    /// Whether to record every action that devices carried out.
     pub log: bool,
 }
 
@@ -52,7 +51,7 @@ impl Paging {
         self.residences[model.get() as usize]
     }
 
-    /// What is wrong with it for the models and devices of `setting`.
+    /// Checks it against the models and devices of `setting`.
     pub(super) fn check(&self, setting: &Setting) -> Result<(), Error> {
         let models = setting.models.len();
         if self.residences.len() != models || self.classes.len() != models {

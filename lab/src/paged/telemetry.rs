@@ -1,5 +1,5 @@
-//! What a run with limited memory tells: figures by span of time and class of models, failures by
-//! reason, and how well run times were foreseen.
+//! The report of a run with limited memory: figures by interval and class of models, failures by reason, and the errors
+//! of predicted run times.
 
 use std::collections::BTreeMap;
 
@@ -8,18 +8,18 @@ use sextant_types::index::{DeviceIx, VariantIx};
 
 use sextant_simulator::Histogram;
 
-/// Why a worker did not do what it was told.
+/// Why a worker did not carry out an order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Failure {
-    /// It could not start inside its window: something before it took longer than predicted.
+    /// It could not start inside its window: an earlier action took longer than predicted.
     TooLate,
-    /// The model was not loaded when the batch was to start.
+    /// The model was not loaded when the batch should have started.
     NotLoaded,
     /// The model was unloaded while the action ran.
     WeightsChanged,
     /// The LOAD needs more pages than are free, or the model has its pages already.
     NoMemory,
-    /// The device went away.
+    /// The device was lost.
     Lost,
 }
 
@@ -28,15 +28,15 @@ pub enum Failure {
 pub enum Reason {
     /// The policy gave it up.
     Dropped(DropReason),
-    /// A worker failed with it.
+    /// A worker failed to run it.
     Failed(Failure),
 }
 
 /// A run's result.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Report {
-    /// Spans of the same length, by the time at which requests arrived and actions started; the
-    /// last may be shorter.
+    /// Intervals of equal length, by the time at which requests arrived and actions started; the last one may be
+    /// shorter.
     pub intervals: Vec<Interval>,
     /// Latencies of all answers, in time or late.
     pub latencies: Histogram,
@@ -50,22 +50,22 @@ pub struct Report {
     pub seconds: f64,
     /// Requests simulated, the warm-up included.
     pub simulated: u64,
-    /// What devices carried out, in the order in which it ended; empty unless asked for.
+    /// The actions that devices carried out, in the order in which they ended; empty unless asked for.
     pub log: Vec<Step>,
 }
 
 /// An action that a device carried out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Step {
-    /// Which kind.
+    /// The kind of action.
     pub what: ActionKind,
-    /// On which device.
+    /// The device.
     pub device: DeviceIx,
-    /// Of which model.
+    /// The model.
     pub model: VariantIx,
-    /// From when, ns.
+    /// Start, ns.
     pub start: Nanos,
-    /// Until when, ns.
+    /// End, ns.
     pub end: Nanos,
 }
 
@@ -87,11 +87,11 @@ pub struct Interval {
     pub seconds: f64,
     /// By class of models.
     pub classes: Vec<Class>,
-    /// Models with a request that came while they were loaded nowhere; of several spans the mean.
+    /// Models with a request that came while they were loaded nowhere; over several intervals the mean.
     pub cold_models: f64,
-    /// LOADs that ended well.
+    /// LOADs that succeeded.
     pub loads: u64,
-    /// LOADs that did not, by reason.
+    /// LOADs that failed, by reason.
     pub failed_loads: BTreeMap<Failure, u64>,
     /// Time in which LOADs ran, over all devices, ns.
     pub load_busy: Nanos,
@@ -103,20 +103,20 @@ pub struct Interval {
     pub rows: u64,
 }
 
-/// What became of the requests of a class of models.
+/// Outcomes of the requests of a class of models.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Class {
-    /// Arrived.
+    /// Requests that arrived.
     pub sent: u64,
-    /// Of these: while the model was loaded nowhere.
+    /// Of these, requests that came while the model was loaded nowhere.
     pub cold: u64,
-    /// Answered in time.
+    /// Requests that were answered in time.
     pub good: u64,
-    /// Of these: cold ones.
+    /// Of these, requests that came while the model was loaded nowhere.
     pub cold_good: u64,
-    /// Answered too late.
+    /// Requests that were answered too late.
     pub late: u64,
-    /// Not answered, by reason.
+    /// Requests that were not answered, by reason.
     pub missed: BTreeMap<Reason, u64>,
     /// Sum of the latencies of answers, ns.
     pub latency_sum: u128,
@@ -127,9 +127,9 @@ pub struct Class {
 /// Errors of predicted run times, ns.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Predictions {
-    /// By how much runs were shorter than predicted, of those that were.
+    /// By how much runs were shorter than predicted, over these runs.
     pub over: Histogram,
-    /// By how much runs were longer, of those that were.
+    /// By how much runs were longer than predicted, over these runs.
     pub under: Histogram,
 }
 
@@ -152,7 +152,7 @@ impl Reason {
         }
     }
 
-    /// Whether a worker failed rather than the policy giving up: a misprediction.
+    /// Whether a worker failed, because of a misprediction, and not the policy gave up.
     pub fn is_failure(self) -> bool {
         matches!(self, Self::Failed(_))
     }
@@ -171,7 +171,7 @@ impl Report {
         total
     }
 
-    /// The intervals, `count` at a time together.
+    /// The intervals, joined `count` at a time.
     pub fn grouped(&self, count: usize) -> Vec<Interval> {
         let sum = |intervals: &[Interval]| {
             let mut total = Interval::default();
@@ -232,12 +232,12 @@ impl Interval {
 // === impl Class ===
 
 impl Class {
-    /// Not answered, or too late.
+    /// Requests that were not answered or answered too late.
     pub fn misses(&self) -> u64 {
         self.late + self.missed.values().sum::<u64>()
     }
 
-    /// Those that a worker failed with: mispredictions.
+    /// Requests with which a worker failed: mispredictions.
     pub fn failures(&self) -> u64 {
         let failed = self.missed.iter().filter(|(reason, _)| reason.is_failure());
         failed.map(|(_, count)| count).sum()

@@ -1,9 +1,9 @@
 //! An emulated worker: one device with a page cache, one executor for batches and one for LOADs.
 //!
-//! It follows orders and decides nothing (Clockwork, sections 4.3 and 5.2): each executor runs one
-//! action at a time, in the order of `earliest`, starts it no earlier than that and rejects it past
-//! `latest`. The two run side by side. A LOAD without enough free pages fails, an UNLOAD takes no
-//! time, and a batch whose weights go away fails.
+//! It follows orders and decides nothing (Clockwork, sections 4.3 and 5.2). Each executor runs one action at a time, in
+//! the order of `earliest`, starts it no earlier than that and rejects it after `latest`. The two executors run
+//! concurrently. A LOAD without enough free pages fails, an UNLOAD takes no time, and a batch whose weights are
+//! unloaded fails.
 
 mod executor;
 
@@ -17,7 +17,7 @@ use super::telemetry::Failure;
 use executor::Executor;
 use sextant_simulator::Jitter;
 
-/// What a worker is told.
+/// An order to a worker.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Order {
     /// Run a batch that takes `profile` ns by its profile.
@@ -45,7 +45,7 @@ pub(super) struct Window {
     pub(super) latest: Nanos,
 }
 
-/// What became of an order.
+/// The outcome of an order.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Outcome {
     Infer {
@@ -61,7 +61,7 @@ pub(super) enum Outcome {
     },
 }
 
-/// From when until when something ran, ns.
+/// Start and end of a run, ns.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RunSpan {
     pub(super) start: Nanos,
@@ -78,7 +78,7 @@ pub(super) struct Worker {
     noise: Noise,
 }
 
-/// How run times scatter.
+/// The scatter of run times.
 #[derive(Debug)]
 pub(super) struct Noise {
     pub(super) infer: Jitter,
@@ -123,7 +123,7 @@ impl Worker {
         self.held.get(&model).is_some_and(|held| held.loaded)
     }
 
-    /// Takes an order; what can start starts.
+    /// Takes an order, and starts what can start.
     pub(super) fn deliver(&mut self, now: Nanos, order: Order, outcomes: &mut Vec<Outcome>) {
         match order {
             Order::Infer {
@@ -161,14 +161,14 @@ impl Worker {
         }
     }
 
-    /// When something ends or may start; never earlier than what was last done.
+    /// The time of the next event; never earlier than the last event.
     pub(super) fn next(&self) -> Option<Nanos> {
         let next = [self.exec.next(), self.load.next()];
         next.into_iter().flatten().min()
     }
 
-    /// Ends what has ended by `now` and starts what may start. LOADs end first, so that a batch may
-    /// start in the same moment.
+    /// Ends what has ended by `now` and starts what may start. LOADs end first, so that a batch may start at the same
+    /// time.
     pub(super) fn advance(&mut self, now: Nanos, outcomes: &mut Vec<Outcome>) {
         if let Some(ended) = self.load.ended(now) {
             let model = ended.action.model;

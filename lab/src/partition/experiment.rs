@@ -18,28 +18,28 @@ const SHIPPED: (&str, &str) = (
 pub struct Experiment {
     /// Its name.
     pub name: String,
-    /// What it shows, in a line.
+    /// What the experiment shows, in one line.
     pub title: String,
     /// Where it was published.
     pub source: String,
-    /// Methods that are compared when nobody says otherwise.
+    /// Methods that are compared by default.
     pub policies: Vec<Policy>,
     /// Mean of the models' rates, requests per second.
     pub mean_rate_rps: f64,
-    /// What models take; each model is one of them.
+    /// The memory sizes; each model has one of them.
     pub memory: Vec<Memory>,
     /// The settings, in the order of the report.
     pub cells: Vec<Cell>,
-    /// How much is done.
+    /// The effort in each cell.
     pub effort: Effort,
-    /// Names of the cells of the reduced version, and how much is done there.
+    /// Names of the cells of the reduced version, and the effort there.
     pub quick: (Vec<String>, Effort),
 }
 
-/// How much is done in each cell.
+/// The effort in each cell.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Effort {
-    /// Seeds when nobody says otherwise.
+    /// Default number of seeds.
     pub seeds: u64,
     /// Most steps of `heuristic`.
     pub steps: u64,
@@ -53,15 +53,15 @@ pub struct Effort {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Memory {
-    /// Its name, for the reader.
+    /// Name of the model, for the reader.
     pub model: String,
-    /// What it takes all the time, million bytes.
+    /// Memory that it always takes, million bytes.
     pub static_mb: f64,
-    /// What it takes beside that while it runs, million bytes.
+    /// Additional memory while it runs, million bytes.
     pub dynamic_mb: f64,
 }
 
-/// So many models in so many sub-clusters.
+/// A number of models in a number of sub-clusters.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cell {
@@ -126,7 +126,7 @@ pub fn names() -> Vec<&'static str> {
 // === impl Experiment ===
 
 impl Experiment {
-    /// A shipped experiment; `None` where there is none of that name.
+    /// A shipped experiment; `None` if there is none of that name.
     ///
     /// # Errors
     /// Never: the file is part of the library.
@@ -137,7 +137,7 @@ impl Experiment {
         }
     }
 
-    /// Whether a file's text says that it holds such an experiment.
+    /// Whether the text of a file says that it holds such an experiment.
     pub fn is_in(text: &str) -> bool {
         let table = text.parse::<toml::Table>().unwrap_or_default();
         let kind = table.get("kind").and_then(toml::Value::as_str);
@@ -206,7 +206,7 @@ impl File {
     }
 }
 
-/// Says what makes no sense; limits and models are checked where they are divided.
+/// Refuses invalid values. Limits and models are checked where they are divided.
 fn check(experiment: &Experiment) -> Result<(), String> {
     let memory = experiment.memory.iter();
     let memory = memory.flat_map(|of| [("static_mb", of.static_mb), ("dynamic_mb", of.dynamic_mb)]);

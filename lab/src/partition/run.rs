@@ -1,4 +1,4 @@
-//! Draws models, divides them, measures how even that is.
+//! Draws models, divides them, and measures how evenly they are divided.
 
 use std::{
     collections::BTreeMap,
@@ -14,7 +14,8 @@ use sextant_types::random::Random;
 use super::{Cell, Effort, Experiment};
 use sextant_simulator::{Error, Record, parallel};
 
-/// What of an experiment to run, and how. Runs come one by one where `threads` is 0, because time is measured.
+/// Which part of an experiment to run, and how. If `threads` is 0, runs come one by one, because their time is
+/// measured.
 pub type Plan = sextant_simulator::fleet::Plan<Policy>;
 
 /// One cell with one method and one seed.
@@ -26,10 +27,10 @@ struct Unit<'a> {
     effort: Effort,
 }
 
-/// What came of it.
+/// The result of a unit.
 struct Outcome {
     partition: Result<Partition, partition::Error>,
-    /// What the solver alone says: its objective, whether it proved it, its nodes, its bound.
+    /// What only the solver reports: its objective, whether it proved it, its nodes, its bound.
     solver: Option<Solver>,
     solve_s: f64,
 }
@@ -41,12 +42,11 @@ struct Solver {
     bound: f64,
 }
 
-/// Runs what `plan` says; `on` hears how many of how many runs have ended. Returns the figures of each
-/// seed and their means, cell by cell, method by method.
+/// Runs the part that `plan` selects. `on` gets the number of finished runs and the number of all runs. Returns the
+/// figures of each seed and their means, cell by cell, method by method.
 ///
 /// # Errors
-/// When `plan` names a cell that there is not, or a cell's models cannot be divided whatever the
-/// method.
+/// When `plan` names an unknown cell, or no method can divide a cell's models.
 pub fn run(
     experiment: &Experiment,
     plan: &Plan,
@@ -128,7 +128,7 @@ impl Unit<'_> {
         Ok(self.records(&outcome))
     }
 
-    /// The models of a seed, which are the same whatever the method.
+    /// The models of a seed. They do not depend on the method.
     fn models(&self, draws: &mut Random) -> Vec<Model> {
         let memory = &self.experiment.memory;
         let mut model = |_| {

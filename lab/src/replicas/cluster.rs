@@ -1,22 +1,22 @@
-//! Processors, and how changes of the number of replicas are carried out.
+//! Processors, and how changes of the number of replicas take place.
 
 use std::collections::VecDeque;
 
 use super::{Nanos, SECOND};
 
-/// A worker that has been idle for so long is ended.
+/// A worker that has been idle for this time ends.
 const IDLE: Nanos = 30 * SECOND;
 
-/// What one job has of the processors.
+/// The processors and pending changes of one job.
 #[derive(Debug, Default)]
 pub(super) struct Executor {
-    /// Since when its workers without a replica are idle.
+    /// Start times of the idle time of its workers without a replica.
     idle: Vec<Nanos>,
     /// Its workers, idle ones included.
     workers: u32,
-    /// Numbers of replicas that it has yet to bring about.
+    /// Desired numbers of replicas that are still to be reached.
     actions: VecDeque<u32>,
-    /// Whether one is being carried out.
+    /// Whether a change is in progress.
     acts: bool,
     /// Replicas that have no worker yet.
     pub(super) missing: u32,
@@ -27,14 +27,14 @@ pub(super) struct Executor {
 /// How a replica starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Start {
-    /// On a worker that the job has.
+    /// On a worker that the job already has.
     Hot,
-    /// On a new one.
+    /// On a new worker.
     Cold,
 }
 
 impl Executor {
-    /// With a worker for each of its replicas.
+    /// A job with a worker for each of its replicas.
     pub(super) fn new(replicas: u32) -> Self {
         Self {
             workers: replicas,
@@ -42,17 +42,17 @@ impl Executor {
         }
     }
 
-    /// Whether it carries something out, or has yet to.
+    /// Whether a change is in progress or pending.
     pub(super) fn is_busy(&self) -> bool {
         self.acts || !self.actions.is_empty()
     }
 
-    /// Takes an order: that many replicas.
+    /// Takes an order for `target` replicas.
     pub(super) fn order(&mut self, target: u32) {
         self.actions.push_back(target);
     }
 
-    /// The next order, if none is being carried out.
+    /// The next order, if no change is in progress.
     pub(super) fn begin(&mut self) -> Option<u32> {
         if self.acts {
             return None;
@@ -62,12 +62,12 @@ impl Executor {
         Some(target)
     }
 
-    /// What it was doing is done.
+    /// Ends the change in progress.
     pub(super) fn end(&mut self) {
         self.acts = false;
     }
 
-    /// Takes workers for the replicas that have none, as far as there are any.
+    /// Takes workers for replicas that have none, as far as there are any.
     pub(super) fn take(&mut self, free: &mut u32) -> Vec<Start> {
         let mut starts = Vec::new();
         while self.missing > 0 {
@@ -90,12 +90,12 @@ impl Executor {
         starts
     }
 
-    /// A replica has ended: its worker is idle.
+    /// A replica has ended, and its worker becomes idle.
     pub(super) fn rest(&mut self, now: Nanos) {
         self.idle.push(now);
     }
 
-    /// Ends the workers that have been idle for long, all but the last; tells how many.
+    /// Ends workers that have been idle too long, except the last one. Returns their number.
     pub(super) fn sweep(&mut self, now: Nanos) -> u32 {
         let mut ended = 0;
         let (workers, idle) = (&mut self.workers, &mut self.idle);

@@ -1,5 +1,5 @@
-//! Experiments with autoscalers, and with all processors as one pool: settings as data, runs in parallel,
-//! figures in one order.
+//! Experiments with autoscalers, and with all processors as one pool: settings as data, runs in parallel, figures in a
+//! fixed order.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -18,30 +18,30 @@ const SHIPPED: &str = include_str!("../../experiments/faro.toml");
 pub struct Experiment {
     /// Its name.
     pub name: String,
-    /// What it shows, in a line.
+    /// What the experiment shows, in one line.
     pub title: String,
     /// Where it was published.
     pub source: String,
-    /// Whether any processor runs any job's requests.
+    /// Whether every processor runs the requests of every job.
     pub pooled: bool,
-    /// What is compared when nobody says otherwise.
+    /// Policies that are compared by default.
     pub policies: Vec<Policy>,
-    /// Seeds when nobody says otherwise.
+    /// Default number of seeds.
     pub seeds: u64,
-    /// What is simulated.
+    /// The setting of the simulation.
     pub setting: Setting,
 }
 
-/// Who decides.
+/// The policy that decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Policy {
-    /// How many replicas each job has.
+    /// Decides the number of replicas of each job.
     Replicas(autoscale::Policy),
-    /// What any processor runs next, for all jobs.
+    /// Decides what each processor runs next, for all jobs.
     Pool(schedule::Policy),
 }
 
-/// What of an experiment to run, and how.
+/// Which part of an experiment to run, and how.
 #[derive(Debug, Clone, Default)]
 pub struct Plan {
     /// Names of policies; empty for the experiment's own choice.
@@ -50,7 +50,7 @@ pub struct Plan {
     pub seeds: u64,
     /// Only the first hour.
     pub quick: bool,
-    /// Runs at the same time; 0 for one per core.
+    /// Number of parallel runs; 0 for one per core.
     pub threads: usize,
 }
 
@@ -81,11 +81,11 @@ enum Kind {
 #[serde(deny_unknown_fields)]
 struct Entry {
     name: String,
-    /// Its own, where the file's does not fit.
+    /// A title of its own, if the file's title does not fit.
     title: Option<String>,
     processors: u32,
     jobs: Option<usize>,
-    /// Any processor runs any job's requests, as `sextant` schedules them.
+    /// Every processor runs the requests of every job, as `sextant` schedules them.
     #[serde(default)]
     pooled: bool,
 }
@@ -100,7 +100,7 @@ pub fn names() -> Vec<String> {
 // === impl Policy ===
 
 impl Policy {
-    /// An autoscaler or, where processors are `pooled`, a scheduler.
+    /// An autoscaler or, if processors are `pooled`, a scheduler.
     fn named(name: &str, pooled: bool) -> Result<Self, String> {
         match pooled {
             false => name
@@ -133,7 +133,7 @@ impl Policy {
 // === impl Experiment ===
 
 impl Experiment {
-    /// A shipped experiment; `None` where there is none of that name.
+    /// A shipped experiment; `None` if there is none of that name.
     ///
     /// # Errors
     /// Never: the file is part of the library.
@@ -143,7 +143,7 @@ impl Experiment {
         Ok(at.map(|at| shipped.swap_remove(at)))
     }
 
-    /// Whether a file's text says that it holds such experiments.
+    /// Whether the text of a file says that it holds such experiments.
     pub fn is_in(text: &str) -> bool {
         let table = text.parse::<toml::Table>();
         table.is_ok_and(|table| {
@@ -222,11 +222,11 @@ impl Experiment {
     }
 }
 
-/// Runs what `plan` says; `on` hears how many of how many runs have ended. Returns the figures of each
-/// seed and their means, policy by policy.
+/// Runs the part that `plan` selects. `on` gets the number of finished runs and the number of all runs. Returns the
+/// figures of each seed and their means, policy by policy.
 ///
 /// # Errors
-/// When the plan names a policy that there is not, or one of the other kind.
+/// When the plan names an unknown policy, or one of the other kind.
 pub fn run(
     experiment: &Experiment,
     plan: &Plan,

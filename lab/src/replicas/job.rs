@@ -4,15 +4,15 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::Nanos;
 
-/// Requests that a replica may have, the one that runs included.
+/// Most requests of a replica, the running one included.
 const OUTSTANDING: usize = 4;
 
-/// A request on its way.
+/// A request in progress.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Request {
     pub(super) arrived: Nanos,
     pub(super) failed: bool,
-    /// Whether it passes the router for the second time.
+    /// Whether it passes the router on the way out.
     pub(super) outward: bool,
 }
 
@@ -25,44 +25,44 @@ pub(super) struct Replica {
 pub(super) struct Job {
     router: VecDeque<Request>,
     queue: VecDeque<Request>,
-    /// Taken out of the queue, until a replica has room.
+    /// A request that was taken out of the queue and waits until a replica has room.
     held: Option<Request>,
-    /// All that have something to run, or may get it.
+    /// Replicas that run requests or may get some.
     replicas: BTreeMap<u32, Replica>,
-    /// Those that may, in the order in which they are asked.
+    /// Replicas that may get requests, in the order in which they are asked.
     turn: Vec<u32>,
     next: usize,
-    /// Those that may, in the order of their starts.
+    /// Replicas that may get requests, in the order of their starts.
     started: Vec<u32>,
     numbers: u32,
 }
 
 impl Job {
-    /// Replicas that take requests.
+    /// Number of replicas that take requests.
     pub(super) fn running(&self) -> u32 {
         self.started.len() as u32
     }
 
-    /// Requests that it has taken in and no replica runs yet.
+    /// Number of requests that were admitted and that no replica runs yet.
     pub(super) fn waiting(&self) -> u32 {
         let behind = |replica: &Replica| replica.waiting.len().saturating_sub(1);
         let behind: usize = self.replicas.values().map(behind).sum();
         (self.queue.len() + usize::from(self.is_held()) + behind) as u32
     }
 
-    /// A request comes to the router; tells whether it passes at once.
+    /// Brings a request to the router; returns whether it passes at once.
     pub(super) fn route(&mut self, request: Request) -> bool {
         self.router.push_back(request);
         self.router.len() == 1
     }
 
-    /// The first in the router has passed; tells whether another one follows.
+    /// The first request in the router has passed; returns it, and whether another one follows.
     pub(super) fn routed(&mut self) -> (Option<Request>, bool) {
         let request = self.router.pop_front();
         (request, !self.router.is_empty())
     }
 
-    /// Takes a request into the queue, or gives it back where more than `limit` wait.
+    /// Admits a request to the queue, or returns it if more than `limit` requests wait.
     pub(super) fn admit(&mut self, request: Request, limit: usize) -> Result<(), Request> {
         if self.queue.len() > limit {
             return Err(request);
@@ -76,7 +76,7 @@ impl Job {
         self.held.is_some()
     }
 
-    /// Hands requests out; tells which replicas have begun to run one.
+    /// Assigns requests to replicas; returns the replicas that have begun to run one.
     pub(super) fn dispatch(&mut self) -> Vec<u32> {
         let mut begun = Vec::new();
         loop {
@@ -109,7 +109,7 @@ impl Job {
         None
     }
 
-    /// A replica has run its first request; tells whether it runs another one.
+    /// A replica has run its first request; returns it, and whether the replica runs another one.
     pub(super) fn served(&mut self, number: u32) -> (Option<Request>, bool) {
         let Some(replica) = self.replicas.get_mut(&number) else {
             return (None, false);
@@ -122,7 +122,7 @@ impl Job {
         (request, runs)
     }
 
-    /// A replica serves from now on; `shuffle` orders whose turn it is.
+    /// Adds a replica; `shuffle` orders the turns.
     pub(super) fn join(&mut self, shuffle: impl FnOnce(&mut [u32])) {
         self.numbers += 1;
         self.replicas.insert(self.numbers, Replica::default());
@@ -130,7 +130,7 @@ impl Job {
         self.reorder(shuffle);
     }
 
-    /// The replica that has started last takes no more requests.
+    /// The replica that started last takes no more requests.
     pub(super) fn leave(&mut self, shuffle: impl FnOnce(&mut [u32])) {
         if let Some(number) = self.started.pop()
             && self

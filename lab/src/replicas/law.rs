@@ -1,4 +1,4 @@
-//! How long things take, and when requests come within their minute.
+//! Durations, and the arrival times of requests within their minute.
 
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
@@ -7,19 +7,19 @@ use sextant_scaling::autoscale::Service;
 use super::{Nanos, SECOND, seconds};
 use sextant_simulator::{Jitter, workload::normal};
 
-/// How long things take.
+/// The law of durations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Law {
-    /// At random, as measured by Faro's authors.
+    /// Random durations, as measured by Faro's authors.
     Measured,
-    /// Always as long, in nanoseconds, with requests evenly over each minute.
+    /// Constant durations in nanoseconds, with requests spread evenly over each minute.
     Fixed {
         /// A pass of the router.
         router: u64,
         /// A request on a replica.
         service: u64,
     },
-    /// Always as long, in nanoseconds, with all requests at the beginning of their minute.
+    /// Constant durations in nanoseconds, with all requests at the beginning of their minute.
     Burst {
         /// A pass of the router.
         router: u64,
@@ -28,7 +28,7 @@ pub enum Law {
     },
 }
 
-/// A time that scatters: `least_s + more_s * exp(sigma * z)`, where z is standard normal.
+/// A random time: `least_s + more_s * exp(sigma * z)`, where z is standard normal.
 struct Scatter {
     least_s: f64,
     more_s: f64,
@@ -55,7 +55,7 @@ const MEASURED: Service = Service {
     deviation_s: 0.033_1,
 };
 
-/// A request of a job's minute: the first has number 0.
+/// A request of a job's minute; the first has number 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct MinuteRequest {
     pub(super) at: Nanos,
@@ -77,7 +77,7 @@ impl Law {
         }
     }
 
-    /// How the time of a request scatters around its mean.
+    /// The distribution of a request's time around its mean.
     pub(super) fn jitter(self) -> Jitter {
         match self {
             Self::Measured => Jitter::Lognormal {
@@ -89,7 +89,7 @@ impl Law {
         }
     }
 
-    /// How long a replica runs the next request, ns.
+    /// Time that a replica runs the next request, ns.
     pub(super) fn run(self, chance: &mut ChaCha8Rng) -> Nanos {
         match self {
             Self::Measured => SERVICE.draw(chance),
@@ -97,7 +97,7 @@ impl Law {
         }
     }
 
-    /// How long the next pass of a router takes, ns.
+    /// Time of the next pass of a router, ns.
     pub(super) fn pass(self, chance: &mut ChaCha8Rng) -> Nanos {
         match self {
             Self::Measured => ROUTER.draw(chance),
@@ -105,7 +105,7 @@ impl Law {
         }
     }
 
-    /// The request after `sent`, where `count` come in its minute.
+    /// The request after `sent`, if `count` requests come in its minute.
     pub(super) fn next(
         self,
         sent: MinuteRequest,

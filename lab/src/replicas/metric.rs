@@ -1,4 +1,4 @@
-//! What came of the requests, minute by minute.
+//! Outcomes of requests, minute by minute.
 
 use super::Nanos;
 
@@ -10,46 +10,46 @@ const FAILED: f64 = f64::MAX;
 struct Minute {
     in_time: u32,
     failed: u32,
-    /// Of those that did not fail, ms.
+    /// Latencies of requests that did not fail, ms.
     latencies: Vec<f32>,
 }
 
-/// What came of one job's requests.
+/// The outcomes of one job's requests.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Record {
     minutes: Vec<Minute>,
 }
 
-/// What came of one job.
+/// The counts of one job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct JobReport {
     /// Requests.
     pub requests: u64,
-    /// Refused ones.
+    /// Refused requests.
     pub failed: u64,
-    /// Refused and late ones.
+    /// Refused and late requests.
     pub violations: u64,
 }
 
-/// What came of all requests.
+/// The outcomes of all requests.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Report {
-    /// By job.
+    /// Counts of each job.
     pub jobs: Vec<JobReport>,
-    /// Late and refused requests, percent: the mean over minutes of the mean over the jobs that had
-    /// requests then.
+    /// Late and refused requests, percent: the mean over minutes of the mean over the jobs that had requests in the
+    /// minute.
     pub violation_percent: f64,
-    /// Jobs less the sum of their utilities, mean over minutes: the utility of a job in a minute is the
-    /// target over the 99th percentile of its latencies, at most 1.
+    /// Number of jobs minus the sum of their utilities, mean over minutes. The utility of a job in a minute is the
+    /// target divided by the 99th percentile of its latencies, at most 1.
     pub lost_utility: f64,
-    /// Replicas that served, mean over time.
+    /// Mean over time of the number of serving replicas.
     pub replicas_mean: f64,
-    /// Changes of a number of replicas: when, s, of which job, to how many.
+    /// Changes of the number of replicas: time, s, job, new number.
     pub changes: Vec<(f64, usize, u32)>,
 }
 
 impl Record {
-    /// A request that came in a minute has ended after so many ms.
+    /// A request that came in a minute has ended after `latency_ms` ms.
     pub(super) fn ended(&mut self, arrived: Nanos, latency_ms: f64, failed: bool, target_ms: f64) {
         let at = (arrived / (60 * super::SECOND)) as usize;
         if self.minutes.len() <= at {
@@ -84,7 +84,7 @@ impl Minute {
         self.failed + self.latencies.len() as u32
     }
 
-    /// The target over the 99th percentile, linear between ranks.
+    /// The target divided by the 99th percentile, with linear interpolation between ranks.
     fn utility(&mut self, target_ms: f64) -> f64 {
         self.latencies.sort_by(f32::total_cmp);
         let count = self.requests();
@@ -107,7 +107,7 @@ pub(super) fn report(
     target_ms: f64,
     (replicas_mean, changes): (f64, Vec<(f64, usize, u32)>),
 ) -> Report {
-    // What begins in the last minute may come a little later.
+    // A request that begins in the last minute may come a little later.
     let bins = minutes + 1;
     let (mut satisfied, mut counted, mut utility) = (0.0, 0.0, 0.0);
     for bin in 0..bins {

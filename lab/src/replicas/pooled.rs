@@ -1,10 +1,10 @@
-//! The same requests where no processor belongs to a job: each has the models of all jobs loaded, and the
-//! scheduler of the live service says which request it runs next.
+//! Simulates the same requests without processors of a job's own: each processor has the models of all jobs loaded, and
+//! the scheduler of the live service decides which request it runs next.
 //!
-//! What is the same: requests, run times, routers, target and figures. What is not: the number of
-//! processors never changes, all of them serve from the beginning, and memory is no limit. The scheduler
-//! drops what it cannot answer in time; that is refused, as is what a full queue refuses in
-//! [`super::World`]. It knows the mean run time and not how long a request will run.
+//! The requests, run times, routers, target and figures are the same. Different are: the number of processors never
+//! changes, all of them serve from the beginning, and memory is no limit. The scheduler drops what it cannot answer in
+//! time. A dropped request counts as refused, as does a request that a full queue refuses in [`super::World`]. The
+//! scheduler knows the mean run time, not how long a request will run.
 
 use std::sync::Arc;
 
@@ -14,18 +14,18 @@ use sextant_schedule::LatencyTable;
 use super::{Nanos, Report, SECOND, Setting, metric::report, routers::Routers};
 use sextant_simulator::{Device, Error, Model, Network, Shape, Span, World, profiles::nanos};
 
-/// What is left for each pass of a router of the target: twice its mean time as measured, for those that
+/// Part of the target that is reserved for each pass of a router: twice its measured mean time, because requests may
 /// wait there.
 const ROUTER: Nanos = 10_000_000;
 
-/// After the last minute there is nothing left within this time.
+/// After the last minute, all requests end within this time.
 const REST: Nanos = 600 * SECOND;
 
-/// Plays all minutes on so many processors, and lets what has come until then end.
-/// [`Setting::initial`] and [`Setting::queue`] mean nothing here.
+/// Plays all minutes on the setting's processors, and lets all requests end. [`Setting::initial`] and
+/// [`Setting::queue`] have no effect here.
 ///
 /// # Errors
-/// When a request takes no time by the setting's law.
+/// When a request takes no time under the setting's law.
 pub fn pooled(setting: &Setting, policy: Policy) -> Result<Report, Error> {
     let service_ns = nanos(setting.law.service().mean_s * 1e3);
     let latency = LatencyTable::new(vec![service_ns])

@@ -7,7 +7,7 @@ use sextant_simulator::{Error, table::Table};
 /// Counts by minute and job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rates {
-    /// By minute, then by job.
+    /// Counts by minute, then by job.
     minutes: Vec<Vec<u32>>,
     jobs: usize,
 }
@@ -72,25 +72,25 @@ impl Rates {
         Ok(Self::new(minutes))
     }
 
-    /// As many jobs, the first ones over and over.
+    /// The same counts for `jobs` jobs, which repeat the first ones.
     pub fn repeated(&self, jobs: usize) -> Self {
         let minutes = self.minutes.iter();
         let minutes = minutes.map(|counts| counts.iter().copied().cycle().take(jobs).collect());
         Self::new(minutes.collect())
     }
 
-    /// The first minutes.
+    /// The counts of the first minutes.
     pub fn first(&self, minutes: usize) -> Self {
         let minutes = self.minutes.iter().take(minutes);
         Self::new(minutes.cloned().collect())
     }
 
-    /// Jobs.
+    /// Number of jobs.
     pub fn jobs(&self) -> usize {
         self.jobs
     }
 
-    /// Minutes.
+    /// Number of minutes.
     pub fn minutes(&self) -> usize {
         self.minutes.len()
     }

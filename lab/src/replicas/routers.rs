@@ -1,9 +1,9 @@
-//! Requests of all jobs on their way through the routers, as a source for a [`World`](sextant_simulator::World).
+//! A source for a [`World`](sextant_simulator::World): the requests of all jobs on their way through the routers.
 //!
-//! Requests are sent as [`super::World`] sends them. Each job's router takes one at a time, in the order
-//! in which they come to it: on the way in, until the scheduler hears of it, and on the way out. The end
-//! of a pass is known when a request comes to the router; so what can change when the next request gets
-//! to the scheduler is only an answer that comes to the router before it.
+//! Requests are sent as [`super::World`] sends them. Each job's router takes one request at a time, in the order of
+//! arrival: on the way in, before the scheduler learns of the request, and on the way out. The end of a pass is known
+//! when the request comes to the router. So only an answer that comes to the router before the next request can change
+//! when that request reaches the scheduler.
 
 use std::{
     cmp::Reverse,
@@ -16,36 +16,37 @@ use rand_chacha::ChaCha8Rng;
 use super::{Nanos, SECOND, Setting, law::MinuteRequest, metric::Record};
 use sextant_simulator::{Arrival, Source};
 
-/// See the module.
+/// The routers of all jobs; see the module.
 pub(super) struct Routers<'a> {
     setting: &'a Setting,
     jobs: Vec<Router<'a>>,
-    /// By client: when the request was sent. The scheduler has each of them, or it is in `vacant`.
+    /// For each client: when the request was sent. The scheduler has the client's request, or the client is in
+    /// `vacant`.
     sent: Vec<Nanos>,
     vacant: Vec<u32>,
 }
 
-/// One job's.
+/// The router of one job.
 struct Router<'a> {
     setting: &'a Setting,
     emitter: Emitter<'a>,
     chance: ChaCha8Rng,
-    /// When all that have come to it have passed.
+    /// When all requests that have come to it have passed.
     free_at: Nanos,
-    /// How long the next pass takes.
+    /// Time of the next pass.
     pass: Nanos,
-    /// When requests have passed on the way in, and when they were sent; oldest first.
+    /// When requests pass on the way in, and when they were sent; oldest first.
     passing: VecDeque<(Nanos, Nanos)>,
     record: Record,
 }
 
-/// One job's requests, in order of time.
+/// The requests of one job, in order of time.
 struct Emitter<'a> {
     setting: &'a Setting,
     job: usize,
-    /// The next that begins.
+    /// The next minute to begin.
     minute: usize,
-    /// The next request of each minute that has begun; one may last longer than a minute.
+    /// The next request of each minute that has begun. The requests of a minute may take longer than a minute.
     next: BinaryHeap<Reverse<MinuteRequest>>,
     gaps: ChaCha8Rng,
 }
@@ -64,12 +65,12 @@ impl<'a> Routers<'a> {
         }
     }
 
-    /// What came of each job's requests.
+    /// The outcomes of each job's requests.
     pub(super) fn into_records(self) -> Vec<Record> {
         self.jobs.into_iter().map(|job| job.record).collect()
     }
 
-    /// Which job's request gets to the scheduler next, and when.
+    /// The time and the job of the request that reaches the scheduler next.
     fn first(&self) -> Option<(Nanos, usize)> {
         let jobs = self.jobs.iter().enumerate();
         let next = jobs.filter_map(|(at, job)| Some((job.next()?, at)));
@@ -132,7 +133,7 @@ impl<'a> Router<'a> {
         }
     }
 
-    /// When its next request gets to the scheduler, unless an answer comes to the router before it.
+    /// When its next request reaches the scheduler, unless an answer comes to the router before it.
     fn next(&self) -> Option<Nanos> {
         match self.passing.front() {
             Some((passed, _)) => Some(*passed),
@@ -140,7 +141,7 @@ impl<'a> Router<'a> {
         }
     }
 
-    /// The next request has passed: when, and when it was sent.
+    /// The next request has passed; returns when it passed, and when it was sent.
     fn arrive(&mut self) -> Option<(Nanos, Nanos)> {
         if self.passing.is_empty() {
             self.enter();
@@ -148,7 +149,7 @@ impl<'a> Router<'a> {
         self.passing.pop_front()
     }
 
-    /// An answer comes at `now`; tells when it has passed.
+    /// An answer comes at `now`; returns when it has passed.
     fn leave(&mut self, now: Nanos) -> Nanos {
         while self.emitter.peek().is_some_and(|sent| sent <= now) {
             self.enter();
@@ -156,7 +157,7 @@ impl<'a> Router<'a> {
         self.take(now)
     }
 
-    /// The next request that is sent comes.
+    /// The next request comes to the router.
     fn enter(&mut self) {
         if let Some(sent) = self.emitter.pop() {
             let passed = self.take(sent);
@@ -200,7 +201,7 @@ impl<'a> Emitter<'a> {
         Some(sent.at)
     }
 
-    /// Begins minutes until it is clear which request is next.
+    /// Begins minutes until the next request is known.
     fn begin(&mut self) {
         while self.minute < self.setting.rates.minutes() {
             let at = self.minute as Nanos * 60 * SECOND;
@@ -217,7 +218,7 @@ impl<'a> Emitter<'a> {
     }
 }
 
-/// A job's own, so that what one does changes nothing for another.
+/// A generator for each job, so that one job's draws do not change another's.
 fn generator(seed: u64, job: usize) -> ChaCha8Rng {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     random.set_stream(job as u64 + 1);

@@ -1,4 +1,4 @@
-//! What autoscalers see of a job.
+//! The observations of a job that autoscalers get.
 
 use std::collections::VecDeque;
 
@@ -6,27 +6,27 @@ use sextant_scaling::autoscale::{Observation, TICK_S};
 
 use super::{Nanos, SECOND, cluster::Executor, job::Job, seconds};
 
-/// Time from a tick to the next.
+/// Time between two ticks.
 pub(super) const TICK: Nanos = TICK_S as Nanos * SECOND;
 
-/// Requests that have ended within this time make the latency that autoscalers see.
+/// Autoscalers observe the latency of requests that ended within this time.
 const WINDOW: Nanos = 30 * SECOND;
 
-/// See the module.
+/// The watch of a job; see the module.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
-    /// Replicas that were asked for last.
+    /// Number of replicas that was last asked for.
     pub(super) desired: u32,
     /// Requests in each tick.
     arrivals: Vec<u32>,
     /// When requests ended and after how many ms, oldest first.
     ended: VecDeque<(Nanos, f64)>,
-    /// Requests inside, and since when so many.
+    /// Requests inside the job, and the time of the last change.
     inside: u32,
     since: Nanos,
-    /// Request-seconds inside since the last tick.
+    /// Integral of the requests inside since the last tick, request-seconds.
     area: f64,
-    /// Mean requests inside in each tick.
+    /// Mean number of requests inside, for each tick.
     concurrency: Vec<f64>,
 }
 
@@ -44,7 +44,7 @@ impl Watch {
         self.inside += 1;
     }
 
-    /// A request has ended after so many ms.
+    /// A request has ended after `latency_ms` ms.
     pub(super) fn ended(&mut self, now: Nanos, latency_ms: f64) {
         self.ended.push_back((now, latency_ms));
         self.count(now);
@@ -69,7 +69,7 @@ impl Watch {
         }
     }
 
-    /// What there is to see at the end of a tick.
+    /// The observation at the end of a tick.
     pub(super) fn seen(&self, job: &Job, executor: &Executor) -> Observation<'_> {
         let sum: f64 = self.ended.iter().map(|(_, ms)| ms).sum();
         Observation {
@@ -77,7 +77,7 @@ impl Watch {
             running: job.running(),
             busy: executor.is_busy(),
             mean_latency_ms: sum / (self.ended.len().max(1)) as f64,
-            // What came at the very time of the tick belongs to the next.
+            // Requests that come at the time of the tick belong to the next tick.
             arrivals: &self.arrivals[..self.concurrency.len()],
             concurrency: &self.concurrency,
             waiting: job.waiting(),
@@ -98,7 +98,7 @@ mod tests {
         watch.tick(TICK);
         watch.ended(12 * SECOND, 12_000.0);
         watch.tick(2 * TICK);
-        // One for 5 s and two for 5 s; two for 2 s and one for 8 s.
+        // One request for 5 s and two for 5 s; two for 2 s and one for 8 s.
         assert_eq!(watch.concurrency, [1.5, 1.2]);
         let seen = watch.seen(&Job::default(), &Executor::new(1));
         assert_eq!((seen.arrivals, seen.mean_latency_ms), (&[2, 0][..], 12e3));
@@ -117,7 +117,7 @@ mod tests {
             assert!(job.admit(request, 50).is_ok());
         }
         assert_eq!(job.waiting(), 6);
-        // One runs; three are behind it, one is held and one is in the queue.
+        // One request runs; three are behind it, one is held and one is in the queue.
         job.dispatch();
         assert_eq!((job.waiting(), job.running()), (5, 1));
     }

@@ -1,4 +1,4 @@
-//! The clock, and what happens when.
+//! The simulation: the clock and the events.
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
@@ -16,46 +16,46 @@ use super::{
     watch::{TICK, Watch},
 };
 
-/// Time between two looks for idle workers, and between two trials to get processors.
+/// Time between two checks for idle workers, and between two attempts to get processors.
 const CHECK: Nanos = 5 * SECOND;
 
-/// A replica starts on a worker that its job has.
+/// Start time of a replica on a worker that its job has.
 const HOT: Nanos = 3 * SECOND;
 
-/// A replica starts on a new worker.
+/// Start time of a replica on a new worker.
 const COLD: Nanos = 35 * SECOND;
 
-/// A job is busy for so long with ending replicas.
+/// Time that a job is busy with ending replicas.
 const REMOVAL: Nanos = 3 * SECOND;
 
 /// Most replicas of a job.
 const MOST: u32 = 100;
 
-/// What is simulated.
+/// The setting of a simulation.
 #[derive(Debug, Clone)]
 pub struct Setting {
-    /// Requests.
+    /// The rates of requests.
     pub rates: Rates,
     /// Processors.
     pub processors: u32,
-    /// Replicas of each job in the beginning; `None`: what the policy says.
+    /// Initial replicas of each job; `None` for the number that the policy chooses.
     pub initial: Option<u32>,
     /// How long things take.
     pub law: Law,
-    /// Requests that may wait in a job's queue when another one comes.
+    /// Most requests that may wait in a job's queue.
     pub queue: usize,
-    /// Most milliseconds from arrival to end.
+    /// Latency target, ms.
     pub target_ms: f64,
-    /// Of everything that is random.
+    /// Seed of all random numbers.
     pub seed: u64,
 }
 
-/// What happens. At one time in this order: whether a processor is free or a job busy then depends on it.
+/// Events. Events at the same time are ordered like this, because a free processor or a busy job depends on the order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     /// A minute begins.
     Minute(usize),
-    /// A request of an emitter comes: job, minute, which one.
+    /// A request of an emitter comes: job, minute, number.
     Arrive(usize, usize, u32),
     Routed(usize),
     Served(usize, u32),
@@ -67,20 +67,20 @@ enum Event {
     Free(usize),
 }
 
-/// A change that is tried.
+/// A change that is attempted.
 #[derive(Debug, Clone, Copy)]
 struct Trial {
     job: usize,
     target: Target,
-    /// How often it is tried, this time included.
+    /// Number of attempts left, this one included.
     left: u8,
 }
 
-/// How many replicas a job shall have.
+/// The desired number of replicas of a job.
 #[derive(Debug, Clone, Copy)]
 enum Target {
     Of(u32),
-    /// More than were asked for last.
+    /// This many more than were asked for last.
     More(u32),
 }
 
@@ -108,7 +108,7 @@ pub struct World {
 // === impl World ===
 
 impl World {
-    /// Everything as it is at the beginning.
+    /// The world at the beginning.
     pub fn new(setting: Setting, policy: Policy) -> Self {
         let autoscaler = policy.build(&sextant_scaling::autoscale::Setting {
             processors: setting.processors,
@@ -143,7 +143,7 @@ impl World {
         world
     }
 
-    /// Plays all minutes, and lets what has come until then end.
+    /// Plays all minutes, and lets all requests end.
     pub fn run(mut self) -> Report {
         let minutes = self.setting.rates.minutes();
         let end = minutes as Nanos * 60 * SECOND;
@@ -154,7 +154,7 @@ impl World {
         self.at(CHECK, Event::Check);
         while let Some(Reverse((at, event, _))) = self.events.pop() {
             self.now = at;
-            // Nobody decides any more when the last minute is over.
+            // After the last minute, nobody decides any more.
             match event {
                 Event::Tick | Event::Check | Event::Retry(_) if at > end => {}
                 event => self.play(event),
@@ -313,7 +313,7 @@ impl World {
             Target::Of(target) => target,
             Target::More(more) => desired.saturating_add(more),
         };
-        // Those that take away go first.
+        // Changes that remove replicas go first.
         trials.sort_by_key(|trial| {
             let desired = self.watches[trial.job].desired;
             target(trial, desired) >= desired

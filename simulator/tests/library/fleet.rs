@@ -4,7 +4,7 @@ use sextant_scaling as scaling;
 use sextant_simulator::fleet::{Experiment, Policy, Report, Setting, run};
 use sextant_types::index::VariantIx;
 
-/// One application on cheap devices and on dear ones.
+/// One application on cheap and on expensive devices.
 const SMALL: &str = r#"
 kind = "fleet"
 name = "small"
@@ -105,7 +105,7 @@ fn what_devices_cost_is_their_hours_times_their_prices() {
     let hours = report.device_hours.iter().zip(&of.types);
     let cost: f64 = hours.map(|(hours, of)| hours * of.price_per_hour_usd).sum();
     assert!(report.cost_usd > 0.0 && (report.cost_usd - cost).abs() < 1e-9);
-    // The same from the changes of the counts: nothing is sent away within the hold.
+    // The hours are computed again from the changes of the counts: no device is ended within the hold.
     let mut hours = vec![0.0; of.types.len()];
     let mut known = vec![(0.0, 0u32); of.types.len()];
     for (at_s, kind, count) in report
@@ -125,7 +125,7 @@ fn what_devices_cost_is_their_hours_times_their_prices() {
 
 #[test]
 fn a_device_that_starts_answers_nothing() {
-    // Nothing is there, and a device takes longer to start than anybody asks.
+    // There is no device at first, and a device takes longer to start than any query waits.
     let cold = with(&[
         ("initial = 1", "initial = 0"),
         ("start_s = 20", "start_s = 400"),
@@ -144,7 +144,7 @@ fn what_nobody_answers_starts_a_device_from_zero() {
     let report = played(&with(&[("initial = 1", "initial = 0")]));
     let total = report.total();
     assert!(report.devices_at(0, 10.0) + report.devices_at(1, 10.0) > 0);
-    // 20 s to start, half a second to load.
+    // A device takes 20 s to start and half a second to load.
     let refused = total.refused as f64 / total.sent as f64;
     assert!((0.06..0.13).contains(&refused), "{refused}");
 }
@@ -165,7 +165,7 @@ fn devices_drain_without_losing_a_query() {
     assert!(report.devices_at(0, 700.0) < report.devices_at(0, 100.0));
     let (total, late) = (report.total(), report.total().late);
     assert_eq!(late, 0);
-    // None but those that came before the first load had ended.
+    // Only queries that came before the first load had ended are refused.
     assert!(total.refused < 200, "{} of {}", total.refused, total.sent);
 }
 
@@ -230,7 +230,7 @@ fn devices_are_planned_for_the_target_of_a_class() {
         ]);
         played(&of).devices_at(0, 299.0)
     };
-    // Batches of five may run, or of fifteen.
+    // With the one target batches of five may run, with the other batches of fifteen.
     assert!(devices("300") > devices("500"));
     assert!(devices("520") <= devices("500"));
 }
@@ -244,7 +244,7 @@ fn targets_choose_the_variant() {
     let report = played(&good);
     assert_eq!(report.answers[VariantIx::new(0)], 0);
     assert!(report.answers[VariantIx::new(1)] > 1000);
-    // Agreement with an uploaded file is no accuracy, whatever its value.
+    // Agreement with an uploaded file is not accuracy, whatever its value.
     let agrees = with(&[
         ("latency_ms = 250", "latency_ms = 250\nmin_accuracy = 75.0"),
         ("accuracy = 70.0", "accuracy = 100.0\nagreement = true"),
@@ -275,7 +275,7 @@ fn user_mistakes_are_refused() {
     }
 }
 
-/// Two applications alike on two devices that are enough for one of them; what each may use.
+/// Two identical applications on two devices that suffice for one of them, each with its own limits.
 fn rivals(first: &str, second: &str) -> String {
     let one = "name = \"classify\"\n";
     let text = SMALL

@@ -1,4 +1,4 @@
-//! Queries that prefer accuracy or latency, on devices whose number stays.
+//! Queries that prefer accuracy or latency, on a fixed number of devices.
 
 use sextant_simulator::fleet::{Policy, Report, run};
 use sextant_types::index::VariantIx;

@@ -1,4 +1,4 @@
-//! Fleets: interference, and rules of others about the number of devices.
+//! Fleets: interference, and others' rules for the number of devices.
 
 use sextant_baselines as schedule;
 use sextant_scaling as scaling;
@@ -109,7 +109,8 @@ fn figures_say_when_interference_was_found_and_what_was_needed() {
     };
     let (found, more) = (value("first_interfered_s"), value("first_more_devices_s"));
     assert!(found > Some(0.0) && found <= more, "{found:?} {more:?}");
-    // Full batches in half the target: 64 of the large take 158 ms, of the small 35 ms, two side by side.
+    // Full batches take half the target: 64 rows of the large model take 158 ms, of the small one 35 ms, and two run
+    // side by side.
     let device = 40.0 / (2.0 * 64.0 / 0.158) + 30.0 / (2.0 * 64.0 / 0.035);
     let needed = value("needed_cost_usd").unwrap();
     let expected = device * 3.0 * 200.0 / 3600.0;
@@ -148,7 +149,7 @@ fn rules_about_replicas_follow_the_load() {
 
 #[test]
 fn queries_that_wait_bring_devices_under_the_rule_about_queues() {
-    // Nobody refuses queries that may take any time.
+    // No query that may take any time is refused.
     let of = with(&[
         ("latency_ms = 250\n", ""),
         ("rate = 10.0", "rate = 60.0"),

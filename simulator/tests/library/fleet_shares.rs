@@ -4,13 +4,13 @@ use sextant_simulator::fleet::{Policy, Report, run};
 
 use crate::fleet::setting;
 
-/// Queries a second that ask for 15 % of what the device can do.
+/// Queries a second that need 15 % of the device.
 const QUIET: f64 = 36.0;
 
-/// Queries a second that ask for all of it.
+/// Queries a second that need the whole device.
 const ALL: f64 = 240.0;
 
-/// `quiet` with 100 ms beside `loud`, which asks at this rate; a batch of n rows takes 6 + 4 n ms.
+/// `quiet` with 100 ms beside `loud`, which sends at this rate; a batch of n rows takes 6 + 4 n ms.
 fn beside(rate: f64, target: &str, resources: &str) -> Report {
     let application = |name: &str, resources: &str, rate: f64, target: &str| {
         format!(
@@ -74,7 +74,7 @@ fn who_asks_little_is_answered_in_time_whatever_others_ask() {
         let report = beside(times * ALL, target, "");
         let context = format!("{times} times, {target}: {:?}", report.classes);
         assert!(in_time(&report, 0) >= 0.99, "{context}");
-        // The other one has the rest.
+        // The other application gets the rest.
         let loud = &report.classes[1];
         assert!(loud.in_time + loud.late > 60 * 130, "{context}");
     }
@@ -82,7 +82,7 @@ fn who_asks_little_is_answered_in_time_whatever_others_ask() {
 
 #[test]
 fn a_weight_or_a_priority_of_the_other_one_does_not_take_its_share_away() {
-    // A tenth of the device is 24 rows a second in large batches, and quiet asks for more.
+    // A tenth of the device is 24 rows a second in large batches; `quiet` demands more.
     let heavy = beside(3.0 * ALL, "latency_ms = 100", "weight = 9.0");
     assert!(in_time(&heavy, 0) < 0.9, "{:?}", heavy.classes);
     let first = beside(3.0 * ALL, "latency_ms = 100", "priority = 200");

@@ -1,4 +1,4 @@
-//! The estimator that plans pipelines, beside the controller that serves them.
+//! The estimator that plans pipelines, compared with the controller that serves them.
 
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -81,7 +81,7 @@ impl Case {
         }
     }
 
-    /// What the estimator says, and what the controller does: latency at these shares, ns.
+    /// The latencies of the estimator and of the controller at this share, ns.
     fn both(&self, options: &Options, share: f64) -> (f64, f64) {
         let stations = self.plan.stations(&self.graph);
         let estimated = sextant_planning::estimate::estimate(&self.graph, &stations, self.load());
@@ -121,7 +121,7 @@ fn the_estimate_of_a_plan_is_within_a_twentieth_of_what_the_controller_does() {
     assert!(apart.is_empty(), "{}", apart.join("\n"));
 }
 
-/// A chain of three steps, each as full as the others, on devices that no plan makes more.
+/// A chain of three equally loaded steps, on devices whose number no plan increases.
 fn chain() -> (Graph, Plan) {
     let step = |at: usize| Step {
         name: format!("s{at}"),
@@ -148,7 +148,7 @@ fn chain() -> (Graph, Plan) {
 fn who_cannot_finish_is_given_up_before_the_first_step() {
     let (graph, plan) = chain();
     let target = 150_000_000;
-    // Twice what 2 replicas with batches of 8 in 20 ms can serve.
+    // Twice the rate that 2 replicas can serve with batches of 8 in 20 ms.
     let arrivals = arrivals(Rate::Constant(1600.0), Gaps::Gamma { shape: 1.0 }, 4.0, 3).unwrap();
     let random = &mut ChaCha8Rng::seed_from_u64(5);
     let routes = Routes::draw(&graph, arrivals.len(), random);

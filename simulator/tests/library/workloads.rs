@@ -101,7 +101,7 @@ fn the_same_seed_gives_the_same_arrivals_and_another_other_ones() {
     let arrivals = |seed| take(open_loop(&streams, seed).unwrap().as_mut(), 2_000);
     assert_eq!(arrivals(1), arrivals(1));
     assert_ne!(arrivals(1), arrivals(2));
-    // A model more leaves the others alone.
+    // An additional model does not change the arrivals of the others.
     let of = |all: &[Arrival], model: u32| -> Vec<u64> {
         all.iter()
             .filter(|a| a.model == model)

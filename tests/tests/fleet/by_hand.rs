@@ -1,5 +1,5 @@
-//! What docs/fleet.md tells somebody who starts a fleet by hand, done to the letter over real stores: its blocks are
-//! run line by line, until the last one answers a query.
+//! Follows docs/fleet.md to the letter, as an operator who starts a fleet by hand, over real stores. The blocks are run
+//! line by line, until the last one answers a query.
 
 use std::{
     fs::{self, File},
@@ -15,13 +15,13 @@ use tempfile::TempDir;
 
 const PAGE: &str = "docs/fleet.md";
 const HEADING: &str = "\n## By hand\n";
-/// A process that needs what not every machine has.
+/// A process that needs a GPU, which not every machine has.
 const WITH_GPUS: &str = "worker.devices=cuda";
-/// The port of the page at which clients ask.
+/// The port in the page at which clients query.
 const FRONT: &str = ":8080";
-/// Ports of the page that one process has, whatever their numbers.
+/// Ports in the page that belong to one process.
 const OWN: [&str; 5] = [":7070", ":8081", ":8082", ":8083", ":8084"];
-/// Registering takes less time so, and comes to the same.
+/// Settings that make registering faster, with the same result.
 const QUICKLY: [(&str, &str); 4] = [
     ("SEXTANT_VARIANTS__ENGINES", "ort"),
     ("SEXTANT_VARIANTS__MAX_THREADS", "1"),
@@ -31,23 +31,23 @@ const QUICKLY: [(&str, &str); 4] = [
 
 /// The blocks of the section.
 struct Guide {
-    /// What is the same for each process.
+    /// The settings that all processes share.
     settings: Vec<String>,
-    /// One process for each machine.
+    /// The commands that start one process on each machine.
     apart: Vec<String>,
-    /// All on one.
+    /// The commands that start all processes on one machine.
     together: Vec<String>,
-    /// What is done with the fleet.
+    /// The commands that use the fleet.
     uses: Vec<String>,
 }
 
-/// Who follows the guide.
+/// A reader who follows the guide.
 struct Reader {
-    /// The stores that the page has names for.
+    /// The stores for which the page has names.
     stores: Fleet,
     folder: TempDir,
     front: u16,
-    /// What has been exported in the shell.
+    /// The variables that were exported in the shell.
     exports: Vec<String>,
     processes: Vec<Process>,
 }
@@ -97,7 +97,7 @@ impl Reader {
         self.folder.path().join(name)
     }
 
-    /// A line of the page with what there is in place of its examples: stores, secrets, free ports.
+    /// A line of the page with real values in place of its examples: stores, secrets, free ports.
     fn filled(&self, line: &str) -> String {
         let Fleet {
             redis,

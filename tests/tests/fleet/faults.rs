@@ -1,5 +1,4 @@
-//! Processes that die or hang under load: every query sent is answered once or refused with a
-//! reason.
+//! Processes that die or hang under load: every query is answered once or refused with a reason.
 
 use super::*;
 use sextant_tests::Load;
@@ -27,7 +26,7 @@ async fn a_worker_hangs_and_its_late_answers_are_ignored() {
     fleet.freeze("worker-1");
     load.answers(200).await;
     fleet.thaw("worker-1");
-    // What it finishes now was answered by the other long ago; each answer is compared.
+    // The other dispatcher has long answered what this one finishes now; each answer is compared.
     load.answers(200).await;
     loaded_on(&fleet.api(), &["worker-1"]).await;
     let tally = load.stop().await;
@@ -35,7 +34,7 @@ async fn a_worker_hangs_and_its_late_answers_are_ignored() {
     assert!(tally.longest < LONGEST, "{tally:?}");
 }
 
-/// The one that serves has just come back from a loss of its own.
+/// The serving dispatcher has just recovered from a loss of its own.
 #[tokio::test]
 async fn a_worker_halts_beside_one_that_has_come_back_and_costs_no_answer() {
     let mut fleet = fleet().await;
@@ -112,7 +111,7 @@ async fn a_front_end_is_killed_and_the_others_go_on() {
     assert_eq!(tally.answered, tally.sent, "{tally:?}");
 }
 
-/// The application is there all along: whoever cannot be answered meanwhile is told to come back.
+/// The application exists all the time: a client that cannot be answered meanwhile is told to try again.
 #[tokio::test]
 async fn the_only_dispatcher_restarts_under_load_and_forgets_nothing_that_exists() {
     let mut fleet = fleet().await;
@@ -131,7 +130,7 @@ async fn the_only_dispatcher_restarts_under_load_and_forgets_nothing_that_exists
     assert!(tally.longest < LONGEST, "{tally:?}");
 }
 
-/// Leases end meanwhile, and everybody has heard nothing of anybody for longer than the longest silence.
+/// Leases lapse meanwhile, and no process has heard from another for longer than the longest silence.
 #[tokio::test]
 async fn a_machine_that_stands_still_loses_no_query() {
     const STANDS_STILL: Duration = Duration::from_millis(2500);
@@ -169,7 +168,7 @@ async fn while_no_worker_is_reached_refusals_say_so_and_when_to_come_back() {
     ["worker-1", "worker-2"]
         .iter()
         .for_each(|name| fleet.freeze(name));
-    // What was on its way when they stopped is told that it was lost.
+    // Queries that were in progress when the processes stopped are reported as lost.
     until("a query is refused because nobody is reached", || async {
         let answer = api.post("/v1/queries", &query).await;
         if answer.status.is_success() {

@@ -1,11 +1,11 @@
-//! Where models run is said anew while workers have them loaded.
+//! The isolation of models is changed while workers have them loaded.
 
 use super::*;
 use sextant_tests::Load;
 
 const WORKERS: [&str; 2] = ["worker-1", "worker-2"];
 
-/// Says where the models of the application run.
+/// Sets the isolation of the application's models.
 async fn say(fleet: &Fleet, isolation: &str) {
     let change = json!({"resources": {"isolation": isolation}});
     let changed = fleet.api().patch("/v1/applications/digits", &change).await;
@@ -35,7 +35,7 @@ async fn every_worker_changes_the_processes_of_its_models_and_no_query_is_lost()
     load.answers(100).await;
     let tally = load.stop().await;
     assert_eq!(tally.answered, tally.sent, "{tally:?}");
-    // Whoever decides about loads is away, and finds what others had loaded.
+    // The dispatcher, which decides about loads, is away, and later finds what others have loaded.
     fleet.kill("dispatcher");
     say(&fleet, "process").await;
     fleet.launch("dispatcher");

@@ -1,4 +1,4 @@
-//! Workers that an administrator takes out.
+//! Workers that an administrator removes.
 
 use std::thread;
 
@@ -24,7 +24,7 @@ async fn a_worker_is_taken_out_under_load_and_loses_no_query() {
         (workers["workers"][0]["leaving"] == true).then_some(())
     })
     .await;
-    // It has everything alone, so it serves on until there is another.
+    // It is the only worker with the models, so it serves until there is another.
     load.answers(100).await;
     fleet.spawn("worker-2", "worker", &[]);
     fleet.has_ended("worker-1");

@@ -1,4 +1,4 @@
-//! Plans that know a machine: what surrounds an engine, and which devices a pool has.
+//! Plans that take a machine into account: the work around an engine, and the devices of a pool.
 
 use super::*;
 use sextant_tests::Load;
@@ -53,7 +53,7 @@ async fn a_small_model_is_planned_for_by_the_machine_and_the_reason_follows_the_
     assert!(!body.to_string().contains("0.000000 USD"), "{body:#}");
 }
 
-/// Accelerators that nobody but the pool's workers has: they make the variants for their engine themselves.
+/// Only the pool's workers have accelerators, so they make the variants for their engine themselves.
 #[tokio::test(flavor = "multi_thread")]
 async fn workers_of_a_pool_make_variants_for_their_devices_and_have_its_price() {
     let mut fleet = Fleet::over_stores(FleetSettings::default());

@@ -1,4 +1,4 @@
-//! A fleet over real stores, and what happens to its queries when parts of it die.
+//! A fleet over real stores, and the outcomes of its queries when parts of it die.
 
 mod by_hand;
 mod chart;
@@ -35,7 +35,7 @@ async fn fleet() -> Fleet {
     fleet
 }
 
-/// Refusals that a fault explains: the service says that it cannot now, or not in time.
+/// Checks that a fault explains the refusals: the service says that it cannot answer now, or not in time.
 fn explained(tally: &Tally) {
     for code in tally.refused.keys() {
         let may = ["unavailable", "deadline_exceeded", "overloaded", "warming"];
@@ -46,5 +46,5 @@ fn explained(tally: &Tally) {
     }
 }
 
-/// Nobody waits for longer than the service promises while parts of it are lost.
+/// No client waits longer than the service promises while parts of it are lost.
 const LONGEST: Duration = Duration::from_secs(30);

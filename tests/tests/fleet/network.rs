@@ -1,4 +1,4 @@
-//! Networks that are cut, and clocks that disagree.
+//! Networks that are cut, and clocks that differ.
 
 use super::*;
 use sextant_tests::{Load, Machine};
@@ -39,7 +39,7 @@ async fn the_leading_dispatcher_is_cut_off_from_everything() {
     load.answers(100).await;
     machine.cut();
     load.answers(200).await;
-    // It believes for a moment that it leads; nobody listens to it any more.
+    // The old leader believes for a moment that it leads; no process listens to it any more.
     machine.mend();
     load.answers(200).await;
     let tally = load.stop().await;
@@ -47,7 +47,7 @@ async fn the_leading_dispatcher_is_cut_off_from_everything() {
     assert!(tally.longest < LONGEST, "{tally:?}");
 }
 
-// No more than this: S3 refuses requests that were signed a quarter of an hour ago.
+// The clock is off by no more than this, because S3 refuses requests signed a quarter of an hour ago.
 #[tokio::test]
 async fn a_worker_and_a_dispatcher_whose_clocks_are_wrong_by_minutes_are_as_good_as_others() {
     let mut fleet = Fleet::over_stores(FleetSettings::default());

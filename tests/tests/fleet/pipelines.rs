@@ -13,7 +13,7 @@ fn definition() -> Value {
     ]})
 }
 
-/// Asks until it answers.
+/// Sends a query until it is answered.
 async fn ask(api: &Api) -> Value {
     let query = json!({"application": "digit", "inputs": digits::Images::load("test").input(0)});
     until("the pipeline answers", || async {

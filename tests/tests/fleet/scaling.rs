@@ -35,7 +35,7 @@ async fn pool(api: &Api) -> Value {
     pool.cloned().unwrap_or_default()
 }
 
-/// Waits until so many workers are up and no others are desired.
+/// Waits until `count` workers are ready and no others are desired.
 async fn settles(api: &Api, count: u64) {
     until(&format!("{count} workers are up"), || async {
         let pool = pool(api).await;
@@ -71,7 +71,7 @@ async fn workers_come_with_the_load_and_leave_with_it() {
         .await;
     assert_eq!(job["state"], "succeeded", "{job}");
     answers(&api).await;
-    // Until then plans rest on what was measured elsewhere, where it runs a hundred times as fast.
+    // Until then, plans use measurements from elsewhere, where it runs a hundred times as fast.
     until("a variant is measured on the pool's devices", || async {
         let body = api.get("/v1/models/cnn-large/variants").await.json(200);
         let variants = body["variants"].as_array().expect("a list");
@@ -90,7 +90,7 @@ async fn workers_come_with_the_load_and_leave_with_it() {
     let tally = load.stop().await;
     let refused: u64 = tally.refused.values().sum();
     assert_eq!(tally.sent, tally.answered + refused, "{tally:?}");
-    // A rate is that of the last minute.
+    // A rate is measured over the last minute.
     until("one worker is desired", || async {
         (pool(&api).await["desired"] == 1).then_some(())
     })
@@ -106,7 +106,7 @@ async fn workers_come_with_the_load_and_leave_with_it() {
     }
 }
 
-/// Each child of a pool of processors believed in the whole machine once.
+/// Each child of a pool of processors once assumed that it had the whole machine.
 #[tokio::test]
 async fn children_share_the_cores_and_the_memory_of_their_machine() {
     let settings = [
@@ -135,7 +135,7 @@ async fn children_share_the_cores_and_the_memory_of_their_machine() {
     for worker in &workers {
         assert_eq!(worker["cores"], half, "{worker:#}");
     }
-    // Half of the machine's is for models, and each has a share of that.
+    // Half of the machine's memory is for models, and each child has a share of it.
     let machine = std::fs::read_to_string("/proc/meminfo").expect("this machine's memory");
     let total = machine
         .split_ascii_whitespace()

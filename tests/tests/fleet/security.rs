@@ -1,4 +1,4 @@
-//! Certificates between processes, keys before them.
+//! Certificates between processes, checked before keys.
 
 use std::path::Path;
 
@@ -60,7 +60,7 @@ async fn processes_without_the_fleets_certificates_are_let_in_nowhere() {
         let ready = fleet.api_of(name).get("/health/ready").await;
         ready.problem(503, "unavailable");
     }
-    // A worker that the others cannot prove gets nothing to do.
+    // A worker whose identity the others cannot verify gets no work.
     fleet.spawn("worker-plain", "worker", &[]);
     until("the worker is known", || async {
         let known = workers(&fleet.api()).await;
@@ -159,7 +159,7 @@ async fn keys_and_their_limits_hold_at_every_front_end() {
     .await;
 }
 
-/// Everything else looks well where nobody can do anything.
+/// A setup in which nobody has any rights looks healthy otherwise.
 #[tokio::test]
 async fn a_service_whose_keys_nobody_has_says_so() {
     const ADMIN: &str = "an-administrators-key-for-tests";
@@ -188,7 +188,7 @@ async fn a_service_whose_keys_nobody_has_says_so() {
     let made = api.send_with(Method::POST, "/v1/keys", &headers, body.into_bytes());
     made.await.created();
 
-    // A key is enough, whoever has made it.
+    // Any key suffices, whoever has made it.
     let folder = tempfile::tempdir().expect("a folder");
     let data = cluster.into_data(folder.path());
     let cluster = TestCluster::start_with(&data, keys(&[]));

@@ -1,4 +1,4 @@
-//! Stores that go away, come back, and come back empty.
+//! Stores that fail, come back, and come back empty.
 
 use std::process::Output;
 
@@ -15,7 +15,7 @@ async fn redis_restarts_with_its_data_and_without() {
     load.answers(100).await;
     fleet.redis.restart_empty();
     load.answers(100).await;
-    // What it lost is written again by those whom it concerns.
+    // The processes that own the lost data write it again.
     until("the workers are known again", || async {
         (workers(&fleet.api()).await.len() == 2).then_some(())
     })
@@ -57,7 +57,7 @@ async fn postgres_restarts_and_a_registration_goes_on() {
     fleet.postgres.restart();
     load.answers(50).await;
     let over = until("the registration is over", || async {
-        // While the registry is away, it is said so.
+        // While the registry is away, answers say so.
         let answer = api.get(&format!("/v1/jobs/{id}")).await;
         let job: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
         (job["state"] == "succeeded" || job["state"] == "failed").then_some(job)
@@ -108,7 +108,7 @@ async fn a_budget_outlives_the_loss_of_the_metadata() {
     refused().await;
     fleet.redis.restart_empty();
     until("the workers are known again", || async {
-        // The first one to ask finds a broken connection.
+        // The first request finds a broken connection.
         let there = api.get("/v1/workers").await.status == 200;
         (there && workers(&api).await.len() == 2).then_some(())
     })
@@ -136,7 +136,7 @@ async fn a_change_without_the_registry_is_acknowledged_with_its_audit_entry() {
         let api = api.clone();
         async move { api.put("/v1/artefacts/kept.jsonl", "{}").await }
     });
-    // The store has it; who sent it is not told yet.
+    // The store has the file; the client is not told yet.
     until("the file is stored", || async {
         let answer = api.get("/v1/artefacts/kept.jsonl").await;
         answer.status.is_success().then_some(())
@@ -149,7 +149,7 @@ async fn a_change_without_the_registry_is_acknowledged_with_its_audit_entry() {
     assert_eq!(entries["entries"][0]["subject"], "kept.jsonl", "{entries}");
 }
 
-/// Workers map large models where their caches have them, whatever the bucket is.
+/// Workers map large models from their caches, whatever the state of the bucket.
 #[tokio::test]
 async fn mapped_models_come_from_the_caches_before_the_bucket() {
     let fleet = Fleet::start(FleetSettings {

@@ -6,7 +6,7 @@ use sextant_tests::{
     upgrade::{OldVersion, upgrade},
 };
 
-/// A process that speaks, and understands, the version of the messages before this release's alone.
+/// A process that speaks and understands only the message version before this release's.
 const BEFORE: OldVersion = OldVersion::Settings(&["fleet.protocol=3"]);
 
 #[tokio::test]

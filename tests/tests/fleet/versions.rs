@@ -34,7 +34,7 @@ async fn promote(api: &Api, version: u64, seen: u64) -> Answer {
     api.post(&path, &json!({"current": seen})).await
 }
 
-/// The version that the registry says is current, which is one.
+/// The version that is current in the registry; there is exactly one.
 async fn current(api: &Api) -> u64 {
     let versions = api.get("/v1/models/mlp/versions").await.json(200);
     let all = versions["versions"].as_array().expect("a list");
@@ -59,7 +59,7 @@ async fn a_switch_amid_which_redis_is_lost_comes_to_one_current_version() {
             let api = fleet.api();
             async move { promote(&api, other, seen).await }
         });
-        // Lost before, while or after the switch is shown; kept and lost data take turns.
+        // The data is lost before, while or after the switch is shown; rounds with kept and with lost data alternate.
         tokio::time::sleep(Duration::from_millis(4 * round)).await;
         fleet.redis.kill();
         load.answers(20).await;
@@ -88,7 +88,7 @@ fn keeping(fleet: &mut Fleet) -> Api {
     fleet.api_of("keeping")
 }
 
-/// Asks until the answer is one that was kept.
+/// Sends a query until the answer is one that was kept.
 async fn ask_until_kept(api: &Api, image: usize) -> Value {
     until("the answer is kept", || async {
         let answer = ask(api, image).await;
@@ -103,7 +103,7 @@ async fn of_equal_queries_that_come_to_a_front_end_at_once_one_runs() {
     let api = keeping(&mut fleet);
     let body = json!({"resources": {"cache_bytes": 1 << 20}});
     api.patch("/v1/applications/digits", &body).await.json(200);
-    // From here on answers of the variant are given without a comparison.
+    // From here on, answers of the variant are given without a comparison.
     let kept = ask_until_kept(&api, 0).await;
     let images = digits::Images::load("test");
     let ask = async |image: usize| {
@@ -142,7 +142,7 @@ async fn front_ends_answer_by_what_they_have_kept_and_right_after_a_switch_by_th
         let after = ask(&api, 0).await;
         assert_eq!(after["version"], 2, "{after}");
         assert_ne!(after["outputs"], before["outputs"]);
-        // Feedback joins both, whoever kept them.
+        // Feedback joins both, whichever process kept them.
         let kept = ask_until_kept(&api, 0).await;
         for (answer, version) in [(&before, 1), (&after, 2), (&kept, 2)] {
             let label = digits::digit(&answer["outputs"][0]["data"]);
@@ -162,7 +162,7 @@ async fn front_ends_answer_by_what_they_have_kept_and_right_after_a_switch_by_th
         promote(&api, 1, 2).await.json(200);
         await_version(&api, 1).await;
     }
-    // Demand that needs no device is told as such.
+    // Demand that needs no device is reported as such.
     until("what needed no device is told", || async {
         ask_until_kept(&api, 0).await;
         let scaling = api.get("/v1/scaling").await.json(200);

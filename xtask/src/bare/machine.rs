@@ -1,4 +1,4 @@
-//! A container in place of a machine: made, given the sources, told what to run, removed.
+//! A container in place of a machine: it is started, gets the sources, runs commands, and is removed.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -10,36 +10,36 @@ use crate::containers::engine::{self, docker};
 use crate::paths;
 use crate::shell::{self, say};
 
-/// Where the machine has the sources.
+/// The folder of the sources in the machine.
 const SOURCES: &str = "/sextant";
-/// Where it has the Rust toolchain.
+/// The folder of the Rust toolchain in the machine.
 const TOOLCHAIN: &str = "/usr/local/rust";
-/// What its package managers download, by the name of our folder for it.
+/// Download folders of its package managers, by the name of our folder for each.
 const DOWNLOADS: [(&str, &str); 3] = [
     ("cargo", "/root/.cargo/registry"),
     ("pip", "/root/.cache/pip"),
     ("apt", "/var/cache/apt/archives"),
 ];
-/// Where it writes much: on a volume, because the layers of containers are slow on some engines.
+/// Folders with many writes. They are on a volume, because the layers of containers are slow on some engines.
 const WRITTEN: [&str; 3] = [SOURCES, "/root", "/tmp"];
-/// The tests make networks and mounts, look into other processes, and set priorities.
+/// Capabilities: the tests make networks and mounts, look into other processes, and set priorities.
 const ALLOWED: [&str; 4] = ["NET_ADMIN", "SYS_ADMIN", "SYS_PTRACE", "SYS_NICE"];
-/// What they confine themselves by is not to be in their way.
+/// Confinements of the container that are switched off, so that the tests can confine processes themselves.
 const UNCONFINED: [&str; 3] = ["seccomp", "apparmor", "systempaths"];
-/// What apt did, of which the image has nothing.
+/// The log of apt; the image has none.
 const HISTORY: &str = "/var/log/apt/history.log";
 
-/// A running container; gone with all that it wrote when dropped.
+/// A running container; it is removed with all that it wrote on drop.
 pub struct Machine {
     name: String,
     is_kept: bool,
 }
 
 impl Machine {
-    /// Starts one that has the toolchain and the sources.
+    /// Starts a machine with the toolchain and the sources.
     pub fn start(name: &str, image: &str, cpu_shares: u32) -> Result<Self> {
         remove_when_interrupted(name)?;
-        // One that was kept, or that an earlier run could not remove.
+        // The container may be left from an earlier run that kept it or could not remove it.
         remove(name);
         let toolchain = shell::output(shell::command("rustc").args(["--print", "sysroot"]))?;
         let mut run = docker(&["run", "--detach", "--init", "--name", name]);
@@ -65,7 +65,8 @@ impl Machine {
         Ok(machine)
     }
 
-    /// Runs a command in the folder of the sources, shows its output and hands on each line; whether it succeeded.
+    /// Runs a command in the folder of the sources, shows its output and passes each line on; returns whether it
+    /// succeeded.
     pub fn run(&self, words: &[&str], mut line: impl FnMut(&str)) -> Result<bool> {
         let mut exec = docker(&["exec", &self.name, "sh", "-c", "exec \"$@\" 2>&1", "sh"]);
         exec.args(words);
@@ -87,14 +88,14 @@ impl Machine {
         Ok(child.wait()?.success())
     }
 
-    /// The packages that apt was asked for.
+    /// The packages that apt was asked to install.
     pub fn installed(&self) -> Result<Vec<String>> {
         let read = format!("cat {HISTORY} || true");
         let history = shell::output(&mut docker(&["exec", &self.name, "sh", "-c", &read]))?;
         Ok(asked_for(&history))
     }
 
-    /// Leaves it up, and says how to look into it.
+    /// Keeps the container, and prints how to look into it.
     pub fn keep(mut self) {
         self.is_kept = true;
         let name = &self.name;

@@ -1,5 +1,5 @@
-//! How long the planners of the autoscaler take and how far they are from the optimum; with `--live`,
-//! how a fleet that grows and shrinks compares with its simulation. The part `ramp` has the load of a small model grow.
+//! Measures how long the planners of the autoscaler take and how far they are from the optimum. With `--live`, compares
+//! a fleet that grows and shrinks with its simulation. In the part `ramp`, the load of a small model grows.
 
 pub(super) mod arrivals;
 pub(super) mod clients;

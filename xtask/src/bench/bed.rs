@@ -1,5 +1,5 @@
-//! What benchmarks of a running service share: the binary, models, a folder, and how services are
-//! started and fed.
+//! Common code of benchmarks of a running service: the binary, models, a folder, and starting services and sending load
+//! to them.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

@@ -1,4 +1,5 @@
-//! How long a newcomer waits for the first command, and everybody for a check after a change; how much there is to read.
+//! Measures how long a newcomer waits for the first command, how long a check after a change takes, and how much code
+//! there is.
 
 use std::{
     fs::{self, File},

@@ -1,4 +1,4 @@
-//! The controller's figures: what a request costs in the whole of it, in a fleet's shape.
+//! The controller's figures: the cost of a request in the whole controller, in the shape of a fleet.
 
 use anyhow::Result;
 

@@ -1,7 +1,6 @@
-//! The figures of a fleet: what several processes over Redis, PostgreSQL and S3 cost beside one over
-//! embedded stores, how fast a dispatcher follows the metadata and what that costs Redis, and what
-//! becomes of queries while the leading dispatcher is killed. Everything runs on this machine's
-//! loopback interface.
+//! The figures of a fleet: the cost of several processes over Redis, PostgreSQL and S3 compared with one process over
+//! embedded stores; how fast a dispatcher follows the metadata and what that costs Redis; and the outcomes of queries
+//! while the leading dispatcher is killed. Everything runs on this machine's loopback interface.
 
 mod failover;
 pub(super) mod members;

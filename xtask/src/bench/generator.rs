@@ -1,4 +1,4 @@
-//! The load generator itself, `sextant bench`: what it costs beside `wrk`, and how true its latencies are.
+//! Measures the load generator `sextant bench` itself: its cost compared with `wrk`, and how true its latencies are.
 //!
 //! Both send the same body over 64 connections to the same bare HTTP server, in turns; what is compared is the
 //! processor time of a request, which depends little on what else the machine does. Latencies are held against those that

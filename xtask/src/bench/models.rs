@@ -1,5 +1,6 @@
-//! Models as people's libraries export them: how many register with the plain command, whether their measured
-//! accuracy is what the library itself reaches, and how long it takes. The same of trained models that others publish.
+//! Models as common libraries export them: how many register with the plain command, whether their measured accuracy is
+//! that of the library itself, and how long registration takes. The same is measured for trained models that others
+//! publish.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;

@@ -1,4 +1,4 @@
-//! The pipeline that reads pictures (`examples/ocr`) beside the Python package whose models it has.
+//! Compares the pipeline that reads pictures (`examples/ocr`) with the Python package from which its models come.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! What the first ten minutes promise: everybody can read the pages, they are light, and the wheel answers soon.
+//! Figures of the first ten minutes: everybody can read the pages, the pages are light, and the wheel answers soon.
 
 use anyhow::Result;
 

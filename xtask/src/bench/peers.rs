@@ -1,8 +1,8 @@
-//! Sextant beside what else serves models: the same ONNX file on one thread of ONNX Runtime, the load from the
-//! same cores, every server measured in turns in one run.
+//! Compares Sextant with other model servers: the same ONNX file on one thread of ONNX Runtime, the load from the same
+//! cores, all servers measured in turns in one run.
 //!
-//! Sextant is asked as applications ask, by application and target. The others are given their best known
-//! setting by hand. A server that cannot be installed is left out, and the output says so.
+//! Sextant gets queries as applications send them, by application and target. The other servers have their best known
+//! setting, chosen by hand. A server that cannot be installed is left out, and the output says so.
 
 pub mod contestants;
 mod idle;

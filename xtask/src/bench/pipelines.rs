@@ -1,4 +1,5 @@
-//! Planners and tuners for pipelines, simulated; a pipeline that is served in real time; what a step costs beside its run.
+//! Simulated planners and tuners for pipelines; a pipeline that is served in real time; the cost of a step besides its
+//! run.
 
 use anyhow::Result;
 

@@ -1,4 +1,4 @@
-//! Time of one selection, without anything around it.
+//! The time of one selection alone.
 
 use anyhow::Result;
 

@@ -1,4 +1,4 @@
-//! What others cannot do to those who ask: figures of fairness and of faults.
+//! Figures of fairness and faults: the harm that one application or fault can do to others.
 
 mod campaigns;
 mod fairness;

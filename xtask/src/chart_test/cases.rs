@@ -1,18 +1,18 @@
-//! Values that users write, what comes of them, and what is refused.
+//! Values as users write them, the expected results, and values that are refused.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use super::manifests::{Manifests, items, text};
 
-/// A file of values, so that every branch of the templates is rendered. A file, because Helm reads its numbers
-/// otherwise than those of `--set`.
+/// A file of values; together the cases render every branch of the templates. It is a file because Helm reads its
+/// numbers differently from those of `--set`.
 pub struct Case {
-    /// What it is called.
+    /// Name of the case.
     pub name: &'static str,
     /// The file's content.
     pub values: &'static str,
-    /// What must be there, beside what always must.
+    /// Checks of the result, besides those that hold for every case.
     pub expect: fn(&Manifests) -> Result<()>,
     /// Whether a test starts these processes.
     pub is_recorded: bool,
@@ -29,7 +29,7 @@ macro_rules! case {
     };
 }
 
-/// All of them.
+/// All cases.
 pub const CASES: &[Case] = &[
     case!("defaults", defaults),
     case!("scaled", scaled),
@@ -43,7 +43,7 @@ pub const CASES: &[Case] = &[
     case!("placed", placed),
 ];
 
-/// Values that are refused, and a part of what is said.
+/// Values that are refused, and a part of the message.
 pub const REFUSED: &[(&str, &str)] = &[
     ("fleetTls: { secret: fleet-tls }", "'secret' not allowed"),
     (
@@ -62,7 +62,7 @@ pub const REFUSED: &[(&str, &str)] = &[
     ),
 ];
 
-/// Values, and what is said after an installation with them.
+/// Values, and parts of the notes after an installation with them.
 pub const NOTES: &[(&[&str], &[&str])] = &[
     (
         &[],
@@ -87,7 +87,7 @@ pub const NOTES: &[(&[&str], &[&str])] = &[
 ];
 
 impl Case {
-    /// Where its values are.
+    /// The path of its values.
     pub fn file(&self) -> String {
         format!("xtask/src/chart_test/values/{}.yaml", self.name)
     }
@@ -194,7 +194,7 @@ fn scaled_by_keda(manifests: &Manifests) -> Result<()> {
     answers_keda(manifests, &Value::Null)
 }
 
-/// KEDA reaches the port of the autoscalers.
+/// Checks that KEDA reaches the port of the autoscalers.
 fn answers_keda(manifests: &Manifests, from: &Value) -> Result<()> {
     let autoscaler = manifests.deployment("autoscaler")?;
     ensure!(autoscaler.port("keda") == Some(7071), "no port for KEDA");
@@ -313,7 +313,7 @@ fn placed(manifests: &Manifests) -> Result<()> {
     let account = manifests.named("ServiceAccount", "sextant")?;
     let role = &account["metadata"]["annotations"]["eks.amazonaws.com/role-arn"];
     ensure!(role == "arn:aws:iam::1:role/sextant", "{role}");
-    // It opens the bucket, too.
+    // The service account opens the bucket, too.
     let own = &manifests.named("ServiceAccount", "sextant-autoscaler")?["metadata"]["annotations"];
     ensure!(own["eks.amazonaws.com/role-arn"] == *role, "{own}");
     for deployment in manifests.deployments() {

@@ -1,4 +1,4 @@
-//! What the chart renders, as JSON.
+//! The objects that the chart renders, as JSON.
 
 use anyhow::{Context, Result};
 use serde_json::Value;
@@ -21,7 +21,7 @@ pub fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// Quantities of bytes of the units that the chart uses.
+/// A number of bytes, in the units that the chart uses.
 pub fn bytes(quantity: &Value) -> Option<u64> {
     if let Some(number) = quantity.as_u64() {
         return Some(number);
@@ -36,12 +36,12 @@ pub fn bytes(quantity: &Value) -> Option<u64> {
 }
 
 impl Manifests {
-    /// Those of a kind.
+    /// The objects of a kind.
     pub fn of_kind(&self, kind: &str) -> impl Iterator<Item = &Value> {
         self.0.iter().filter(move |object| object["kind"] == kind)
     }
 
-    /// Those that Kubernetes itself defines.
+    /// The objects that Kubernetes itself defines.
     pub fn of_kubernetes(&self) -> impl Iterator<Item = &Value> {
         self.0.iter().filter(|object| {
             let group = text(&object["apiVersion"]).split('/').next();
@@ -50,7 +50,7 @@ impl Manifests {
         })
     }
 
-    /// One by its kind and name.
+    /// An object by its kind and name.
     pub fn named(&self, kind: &str, name: &str) -> Result<&Value> {
         let found = self
             .of_kind(kind)
@@ -63,7 +63,7 @@ impl Manifests {
         self.of_kind("Deployment").map(Deployment)
     }
 
-    /// One by the end of its name, such as `worker-gpu`.
+    /// A Deployment by the end of its name, such as `worker-gpu`.
     pub fn deployment(&self, component: &str) -> Result<Deployment<'_>> {
         Ok(Deployment(
             self.named("Deployment", &format!("sextant-{component}"))?,
@@ -100,7 +100,7 @@ impl<'a> Deployment<'a> {
         roles.unwrap_or_default().split(',').collect()
     }
 
-    /// A variable that is given as it stands.
+    /// A variable whose value is given directly.
     pub fn variable(self, name: &str) -> Option<&'a str> {
         let found = items(&self.container()["env"]).find(|it| it["name"] == name);
         found?["value"].as_str()

@@ -1,4 +1,4 @@
-//! What the chart would start: environments and arguments, as the processes see them.
+//! The processes that the chart would start: their environments and arguments.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::manifests::{Deployment, Manifests, items, text};
 use crate::paths;
 
-/// What the values that a Secret holds look like.
+/// Example values of a Secret.
 const SECRETS: [(&str, &str); 5] = [
     ("metadata-url", "redis://redis.example:6379/0"),
     (
@@ -36,8 +36,8 @@ pub fn of(case: &str, manifests: &Manifests) -> Result<Vec<Value>> {
     processes.collect()
 }
 
-/// Compares what the test of encrypted processes starts with what the chart renders; writes it where
-/// `SEXTANT_BLESS` is set.
+/// Compares the record from which the test of encrypted processes starts with what the chart renders; writes the record
+/// if `SEXTANT_BLESS` is set.
 pub fn compare_with_record(manifests: &Manifests) -> Result<()> {
     let processes: Result<Vec<Value>> = manifests.deployments().map(recorded).collect();
     let certificates = manifests.of_kind("Certificate").map(|certificate| {

@@ -1,4 +1,4 @@
-//! What holds for everything that the chart renders.
+//! Rules for everything that the chart renders.
 
 use std::collections::BTreeSet;
 
@@ -7,10 +7,10 @@ use serde_json::Value;
 
 use super::manifests::{Deployment, Manifests, bytes, items, text};
 
-/// Longest time of the migrations of a start, s: `crates/stores/registry/src/database/postgres.rs`.
+/// Longest time of the migrations at a start, s: `crates/stores/registry/src/database/postgres.rs`.
 const MIGRATION_S: u64 = 600;
 
-/// All of them.
+/// Checks all rules.
 pub fn hold(manifests: &Manifests) -> Result<()> {
     for deployment in manifests.deployments() {
         let checked = has_limits(deployment)
@@ -24,7 +24,7 @@ pub fn hold(manifests: &Manifests) -> Result<()> {
     names_lead_somewhere(manifests)
 }
 
-/// Workers reckon with the limits, so that there must be some, and in whole cores.
+/// Workers compute with the limits, so there must be limits, in whole cores.
 fn has_limits(deployment: Deployment<'_>) -> Result<()> {
     let limits = &deployment.container()["resources"]["limits"];
     ensure!(bytes(&limits["memory"]).is_some(), "no limit of memory");
@@ -36,7 +36,7 @@ fn has_limits(deployment: Deployment<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Beside the cache there is room for as much again.
+/// The volume must have room for the cache and for as much again.
 fn cache_fits(deployment: Deployment<'_>) -> Result<()> {
     let loads = ["worker", "variant-gen"];
     if !deployment.roles().iter().any(|role| loads.contains(role)) {
@@ -56,7 +56,7 @@ fn cache_fits(deployment: Deployment<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Nobody is killed while a schema is changed.
+/// A process must not be killed while a schema is migrated.
 fn is_given_time(deployment: Deployment<'_>) -> Result<()> {
     let container = deployment.container();
     let number = |probe: &str, key: &str| container[probe][key].as_u64().unwrap_or_default();
@@ -80,7 +80,7 @@ fn numbers_are_whole(deployment: Deployment<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Only who is called by the others has a port for them.
+/// Only a process that others call has a port for them.
 fn has_its_port(deployment: Deployment<'_>) -> Result<()> {
     let called = ["worker", "dispatcher"];
     let is_called = deployment.roles().iter().any(|role| called.contains(role));
@@ -92,7 +92,7 @@ fn has_its_port(deployment: Deployment<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Who has the front end's certificate has no other.
+/// An object with the front end's certificate must have no other.
 fn certificates_differ(manifests: &Manifests) -> Result<()> {
     let secrets = manifests
         .deployments()
@@ -109,7 +109,7 @@ fn certificates_differ(manifests: &Manifests) -> Result<()> {
     Ok(())
 }
 
-/// Selectors select pods, references name what there is, ports are those of pods.
+/// Selectors must select pods, references must name existing objects, and ports must be those of pods.
 fn names_lead_somewhere(manifests: &Manifests) -> Result<()> {
     let labels =
         |deployment: Deployment<'_>| deployment.0["spec"]["template"]["metadata"]["labels"].clone();

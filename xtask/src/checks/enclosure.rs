@@ -1,9 +1,10 @@
-//! What the tests find of this machine: the programs and the folders of the cache that provisioning names, the Rust
+//! Encloses the tests: they find only the programs and the folders of the cache that provisioning names, the Rust
 //! toolchain, the compiler that it needs, and what every Debian has.
 //!
-//! A machine that people work on has more than that, and a test that calls something of it passes there and fails on
-//! a bare one. So the tests get a path of their own, a folder of links, and a cache of their own, which is another;
-//! what provisioning does not name is in neither. Builds go by the machine's own path: only what is built runs so.
+//! A developer's machine has more than that. A test that calls something else passes there and fails on a bare machine.
+//! So the tests get a path of their own, a folder of links, and a cache of their own, also a folder of links. Neither
+//! contains anything that provisioning does not name. Builds use the machine's own path; only the built programs run in
+//! the enclosure.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,7 +22,7 @@ use crate::{
     shell,
 };
 
-/// Of the Rust toolchain.
+/// Programs of the Rust toolchain.
 const TOOLCHAIN: [&str; 7] = [
     "cargo",
     "cargo-clippy",
@@ -31,22 +32,22 @@ const TOOLCHAIN: [&str; 7] = [
     "rustdoc",
     "rustfmt",
 ];
-/// What `gcc` and `libc6-dev` have, without which no Rust program is linked.
+/// Programs of `gcc` and `libc6-dev`, without which no Rust program is linked.
 const COMPILER: [&str; 7] = ["ar", "as", "cc", "gcc", "ld", "nm", "ranlib"];
-/// Programs that tests may call as compilers, where they are set.
+/// Variables that name compilers which tests may call.
 const COMPILERS_NAMED: [&str; 2] = ["CC", "CXX"];
-/// Where Debian keeps which of several programs has a name.
+/// The folder in which Debian records which of several programs has a name.
 const ALTERNATIVES: &str = "/etc/alternatives";
 
-/// Two folders of links.
+/// The two folders of links.
 pub struct Enclosure {
     programs: PathBuf,
     cache: PathBuf,
 }
 
 impl Enclosure {
-    /// Makes them below the build outputs; `None` where the system is not Debian's and does not say what is a part
-    /// of it.
+    /// Makes the folders below the build outputs; `None` if the system is not Debian's and does not say which programs
+    /// belong to it.
     pub fn make(needs: &[&Need], provisioned: &Provisions) -> Result<Option<Self>> {
         let Some(system) = system() else {
             return Ok(None);
@@ -65,7 +66,7 @@ impl Enclosure {
         Ok(Some(enclosure))
     }
 
-    /// Options for cargo, or what calls it, by which what it has built runs in here.
+    /// Options for cargo, or for what calls it, with which built programs run in the enclosure.
     pub fn options(&self) -> Result<[OsString; 2]> {
         let version = shell::output(shell::command("rustc").arg("-vV"))?;
         let host = version
@@ -83,11 +84,11 @@ impl Enclosure {
     }
 }
 
-/// Where programs lie, by their names.
+/// Paths of programs by name.
 type Programs = BTreeMap<String, PathBuf>;
 
-/// What a machine has of what the tests may call, beside the toolchain: what every system has, what compiles, and what
-/// provisioning names.
+/// The programs of a machine that tests may call besides the toolchain: those of every system, the compiler, and those
+/// that provisioning names.
 fn programs(system: Programs, needs: &[&Need], find: impl Fn(&str) -> Option<PathBuf>) -> Programs {
     let compilers = COMPILERS_NAMED.map(std::env::var).into_iter().flatten();
     let needed = needs.iter().flat_map(|need| need.programs);
@@ -99,8 +100,7 @@ fn programs(system: Programs, needs: &[&Need], find: impl Fn(&str) -> Option<Pat
     programs
 }
 
-/// The Rust toolchain and Python. What manages several versions puts programs of its own in front: the tests get the
-/// real ones.
+/// The Rust toolchain and Python. Version managers put programs of their own in front; the tests get the real ones.
 fn toolchain() -> Result<Programs> {
     let root = shell::output(shell::command("rustc").args(["--print", "sysroot"]))?;
     let root = Path::new(root.trim()).join("bin");
@@ -114,7 +114,7 @@ fn toolchain() -> Result<Programs> {
     Ok(programs)
 }
 
-/// The programs of the packages that every Debian has; `None` on another system.
+/// The programs of the packages that every Debian has; `None` on other systems.
 fn system() -> Option<Programs> {
     let format = "${db:Status-Status} ${Essential} ${Priority} ${binary:Package}\n";
     let packages = shell::output(shell::command("dpkg-query").args(["-W", "-f", format])).ok()?;
@@ -144,7 +144,7 @@ fn system() -> Option<Programs> {
     Some(programs)
 }
 
-/// Whether a file lies where programs do, and is one.
+/// Whether a file is a program in a folder for programs.
 fn is_program(file: &Path) -> bool {
     let folder = file.parent().and_then(Path::file_name);
     folder.is_some_and(|folder| folder == "bin" || folder == "sbin") && can_be_run(file)
@@ -154,7 +154,7 @@ fn can_be_run(file: &Path) -> bool {
     fs::metadata(file).is_ok_and(|it| it.is_file() && it.permissions().mode() & 0o111 != 0)
 }
 
-/// Where the machine finds a program.
+/// The path at which the machine finds a program.
 fn on_path(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     let files = std::env::split_paths(&path).map(|folder| folder.join(name));
@@ -165,7 +165,7 @@ fn name(file: &Path) -> Option<String> {
     Some(file.file_name()?.to_str()?.to_owned())
 }
 
-/// A folder with a link to each.
+/// Makes a folder with a link to each program.
 fn link(folder: &Path, links: &BTreeMap<String, PathBuf>) -> Result<()> {
     fs::create_dir_all(folder)?;
     for (name, target) in links {
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn what_no_row_names_is_not_there() {
-        // A machine that has everything.
+        // A machine that has every program.
         let find = |name: &str| Some(Path::new("/usr/bin").join(name));
         let names = |needs: &[&Need]| {
             let found = programs(Programs::new(), needs, find);
@@ -195,7 +195,7 @@ mod tests {
             .chain(needs::TOOLS)
             .collect();
         let without = names(&others);
-        // These are of `SDK`.
+        // These belong to `SDK`.
         let gone: BTreeSet<_> = with.difference(&without).map(String::as_str).collect();
         assert_eq!(gone, BTreeSet::from(["java", "node", "tsc"]));
     }

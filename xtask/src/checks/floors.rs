@@ -1,4 +1,4 @@
-//! The order of the floors: a package is built of packages of its own floor and of floors below.
+//! Checks the order of the floors: a package may depend on packages of its own floor and of lower floors.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use crate::{
 #[test]
 fn nothing_is_built_of_what_lies_above() {
     let packages = Packages::of_workspace().unwrap();
-    // What lies inside a role's folder is a part of it.
+    // A package inside a role's folder is a part of the role.
     let role = |folder: &Path| ROLES.iter().find(|role| folder.starts_with(role));
     let mut wrong = Vec::new();
     for (name, package) in packages.iter() {

@@ -1,5 +1,5 @@
-//! Which tests a change can reach: those of the packages whose files differ from a revision, and of all that depend on
-//! them.
+//! Finds the tests that a change can reach: those of the packages whose files differ from a revision, and of all
+//! packages that depend on them.
 
 use std::{collections::BTreeSet, fmt, path::Path};
 
@@ -9,15 +9,15 @@ use crate::{packages::Packages, paths, shell};
 
 /// The package that has the one binary.
 const BINARY: &str = "sextant";
-/// The package whose tests run the binary, on which cargo knows of no dependency.
+/// The package whose tests run the binary. Cargo does not know of this dependency.
 const WHOLE_SYSTEM: &str = "sextant-tests";
 
-/// Files outside every package, by how their paths begin, and the packages that are built of them.
+/// Files outside every package, by the beginning of their paths, and the packages that are built from them.
 const BUILT_OF: [(&str, &[&str]); 2] = [
     ("migrations/", &["sextant-registry"]),
     ("openapi/", &["sextant-api"]),
 ];
-/// Files outside every package that tests read: documents and what they describe.
+/// Files outside every package that tests read: documents, and what these describe.
 const READ: [&str; 7] = [
     "docs/",
     "examples/",
@@ -36,17 +36,17 @@ const READERS: [&str; 5] = [
     "xtask",
 ];
 
-/// What of the tests a change can reach.
+/// The tests that a change can reach.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Reach {
-    /// All tests, for this file concerns every package.
+    /// All tests, because this file concerns every package.
     All(String),
     /// The tests of these packages.
     Of(BTreeSet<String>),
 }
 
 impl Reach {
-    /// What changes of these files, relative to the root, can reach.
+    /// The tests that changes of these files, relative to the root, can reach.
     pub fn of<'a>(packages: &Packages, files: impl IntoIterator<Item = &'a str>) -> Self {
         let (mut changed, mut readers) = (BTreeSet::new(), BTreeSet::new());
         for file in files {
@@ -91,7 +91,7 @@ impl Reach {
         matches!(self, Self::Of(packages) if packages.is_empty())
     }
 
-    /// An expression of nextest that selects the tests; `None` for all.
+    /// An expression of nextest that selects the tests; `None` for all tests.
     pub fn filter(&self) -> Option<String> {
         let Self::Of(packages) = self else {
             return None;
@@ -118,7 +118,7 @@ fn with_dependents(packages: &Packages, mut reached: BTreeSet<String>) -> BTreeS
     }
 }
 
-/// The files that differ from a revision, those that git does not know included, relative to the root.
+/// The files that differ from a revision, untracked files included, relative to the root.
 ///
 /// # Errors
 ///
@@ -170,7 +170,7 @@ mod tests {
         let packages = packages();
         let all = ["sextant", "sextant-api", "sextant-tests", "sextant-types"];
         assert_eq!(Reach::of(&packages, ["crates/types/src/lib.rs"]), of(&all));
-        // The binary is run by tests that depend on no package of it.
+        // Tests that do not depend on the binary's package run the binary.
         assert_eq!(Reach::of(&packages, ["api/src/lib.rs"]), of(&all[..3]));
         assert_eq!(
             Reach::of(&packages, ["crates/wire/keda/src/lib.rs"]),

@@ -1,4 +1,4 @@
-//! Dependencies that nothing names: each of them costs every build something.
+//! Finds dependencies that no code names: each of them costs every build something.
 
 use std::{
     fs,
@@ -7,10 +7,10 @@ use std::{
 
 use crate::{packages::Packages, paths};
 
-/// Named by code that build scripts generate.
+/// Dependencies that only generated code of build scripts names.
 const GENERATED: [&str; 2] = ["prost", "tonic-prost"];
 
-/// The Rust sources below a folder, those of packages inside left out.
+/// The Rust sources below a folder, without those of packages inside.
 fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let path = entry.path();
@@ -22,7 +22,7 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// What the sources of a package say, with the files of others that they take in.
+/// The text of a package's sources, with the files of others that they include.
 fn text(folder: &Path) -> String {
     let mut files = Vec::new();
     sources(folder, &mut files);
@@ -42,7 +42,7 @@ fn text(folder: &Path) -> String {
     all
 }
 
-/// Whether a text has this word.
+/// Whether a text contains this word.
 fn names(text: &str, word: &str) -> bool {
     let is_of_word = |it: char| it.is_alphanumeric() || it == '_';
     text.match_indices(word).any(|(at, _)| {

@@ -1,8 +1,9 @@
-//! Workers that the autoscaler starts and ends as containers, by load: `deploy/compose/autoscale.yml`.
+//! Tests that the autoscaler starts and ends workers as containers, by load: `deploy/compose/autoscale.yml`.
 //!
-//! Devices are emulated (`emulated.toml`), so that a load for three workers leaves the machine its cores; they
-//! compute nothing, so nobody looks at the digit. Everything else is as users have it: the image, the engine, the
-//! containers, their settings. Clients ask again when they are told to, so that in the end all is answered.
+//! Devices are emulated (`emulated.toml`), so that a load for three workers leaves the machine its cores. Emulated
+//! devices compute nothing, so the digit in the answer is not checked. Everything else is as users have it: the image,
+//! the engine, the containers, their settings. Clients ask again when they are told to, so that in the end every query
+//! is answered.
 
 use std::time::{Duration, Instant};
 
@@ -16,30 +17,30 @@ use super::{register, under_load};
 use crate::containers::engine::docker;
 use crate::shell::{self, say};
 
-/// The type of the workers, as `emulated.toml` has it.
+/// The type of the workers in `emulated.toml`.
 pub const POOL: &str = "small";
-/// Most workers, and how long those stay that are not needed, for the Compose file.
+/// Settings for the Compose file: most workers, and how long unneeded workers stay.
 pub const SETTINGS: [(&str, &str); 4] = [
     ("AUTOSCALE_POOL", POOL),
     ("AUTOSCALE_MOST", "3"),
     ("AUTOSCALE_HOLD_S", "10"),
     ("AUTOSCALE_MEMORY_BYTES", "1073741824"),
 ];
-/// A model that takes its time.
+/// A slow model.
 const MODEL: &str = "cnn-large";
-/// Queries a second for which one worker is too few, and two with little to spare.
+/// Queries a second that are too many for one worker and that two can barely answer.
 const MANY: f64 = 90.0;
-/// Queries a second for which one is enough.
+/// Queries a second that one worker can answer.
 const FEW: f64 = 3.0;
-/// How long the number of workers may take to be what it should be. What was asked counts for a minute.
+/// Longest time until the number of workers is right. Past queries count for a minute.
 const WITHIN: Duration = Duration::from_secs(300);
-/// Clients do as they are told.
+/// Clients ask again when they are told to.
 const MANNERS: Manners = Manners {
     asks_again: true,
     digit: None,
 };
 
-/// What is done, and how many queries a second come meanwhile.
+/// The phases, each with its queries a second.
 pub const PHASES: [(Phase, f64); 2] = [
     (
         Phase {
@@ -75,7 +76,7 @@ pub fn exercise(stack: &Stack, seed: u64, report: &mut super::Report, only: &str
     Ok(())
 }
 
-/// Three workers, of which one is killed and replaced.
+/// Three workers run; one of them is killed and replaced.
 fn rise(stack: &Stack) -> Result<()> {
     settle(stack, 3)?;
     let before = stack.autoscaled()?;
@@ -89,7 +90,7 @@ fn rise(stack: &Stack) -> Result<()> {
     settle(stack, 3)
 }
 
-/// One worker again, and no container of the others.
+/// One worker is left, and no container of the others.
 fn fall(stack: &Stack) -> Result<()> {
     settle(stack, 1)?;
     await_until(stack, "containers of one worker", |stack| {
@@ -97,7 +98,7 @@ fn fall(stack: &Stack) -> Result<()> {
     })
 }
 
-/// Waits until so many workers are desired and up; says what was decided.
+/// Waits until `count` workers are desired and ready; prints the decisions.
 fn settle(stack: &Stack, count: u64) -> Result<()> {
     await_until(stack, &format!("{count} workers"), |stack| {
         let body = stack.get("/v1/scaling")?;
@@ -118,8 +119,8 @@ fn settle(stack: &Stack, count: u64) -> Result<()> {
     Ok(())
 }
 
-/// Waits until a variant was measured on the pool's devices: until then plans rest on what was measured elsewhere,
-/// where it runs a hundred times as fast.
+/// Waits until a variant was measured on the pool's devices. Until then, plans use measurements from elsewhere, where
+/// the variant runs a hundred times as fast.
 fn measured(stack: &Stack) -> Result<()> {
     await_until(stack, "a measurement on the pool's devices", |stack| {
         let body = stack.get(&format!("/v1/models/{MODEL}/variants"))?;

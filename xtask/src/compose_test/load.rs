@@ -1,4 +1,4 @@
-//! Queries at times that do not depend on the answers, over a connection each, until told to stop.
+//! Sends queries at times that do not depend on the answers, each over a connection, until it is stopped.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,18 +14,18 @@ use crate::demo;
 use crate::http::{Connection, Response};
 use crate::shell;
 
-/// Clients: as many queries may wait for their answers at once. More than the greatest number that
-/// comes while a silent worker is waited for, so that times stay what they are.
+/// Number of clients: as many queries may wait for answers at a time. It exceeds the number of queries that come while
+/// a silent worker is waited for, so that the times of queries do not shift.
 const CLIENTS: u64 = 128;
-/// How long a client waits. Twice the target that its query has, and more than the longest time after
-/// which a silent part of the fleet counts as lost.
+/// Time that a client waits: twice the target of its query, and more than the longest time after which a silent part of
+/// the fleet counts as lost.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Most milliseconds that an answer may take.
+/// Latency target of a query, ms.
 const TARGET_MS: u64 = 10_000;
-/// How long a client does as it is told and asks again.
+/// How long a client goes on asking again when it is told to.
 const PERSISTS: Duration = Duration::from_secs(120);
 
-/// When queries come and how many.
+/// The rate and the times of queries.
 #[derive(Debug, Clone, Copy)]
 pub struct Arrivals {
     /// Queries a second, on average.
@@ -34,16 +34,16 @@ pub struct Arrivals {
     pub seed: u64,
 }
 
-/// What clients do and look at.
+/// The behaviour of clients.
 #[derive(Debug, Clone, Copy)]
 pub struct Manners {
-    /// Whether they ask again when they are told when to.
+    /// Whether they ask again when the service says when.
     pub asks_again: bool,
-    /// The digit that an answer must say.
+    /// The digit that an answer must contain.
     pub digit: Option<usize>,
 }
 
-/// Queries on their way.
+/// The load in progress.
 pub struct Load {
     shared: Arc<Shared>,
     clients: Vec<JoinHandle<()>>,
@@ -68,7 +68,7 @@ struct Schedule {
 }
 
 impl Load {
-    /// Begins to ask the front end at `at`.
+    /// Starts to send queries to the front end at `at`.
     pub fn start(
         at: SocketAddr,
         phase: &'static str,
@@ -93,7 +93,7 @@ impl Load {
         }
     }
 
-    /// Asks nothing more, waits for what is on its way, and says what became of all.
+    /// Stops sending, waits for queries in progress, and returns all outcomes.
     pub fn finish(mut self) -> Result<Tally> {
         self.shared.stop.store(true, Ordering::Relaxed);
         for client in self.clients.drain(..) {
@@ -125,7 +125,7 @@ impl Shared {
         }
     }
 
-    /// What becomes of a query in the end.
+    /// Sends a query and returns its final outcome.
     fn ask(&self, number: u64) -> Outcome {
         let id = format!("{}-{number}", self.phase);
         let mut body = self.body.clone();
@@ -204,7 +204,7 @@ impl Schedule {
         (self.number, self.next)
     }
 
-    /// SplitMix64, from 0 to 1.
+    /// SplitMix64, a number from 0 to 1.
     fn uniform(&mut self) -> f64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut bits = self.state;

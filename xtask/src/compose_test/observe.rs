@@ -1,4 +1,4 @@
-//! What watches the stack: Prometheus sees every process, Grafana has the dashboard.
+//! Checks the monitoring of the stack: Prometheus sees every process, Grafana has the dashboard.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use super::stack::Stack;
 use crate::http::Connection;
 use crate::shell;
 
-/// How long it may take until every process was seen twice: they are looked for every ten seconds.
+/// Longest time until every process was seen twice; Prometheus looks for processes every ten seconds.
 const SEEN_WITHIN: Duration = Duration::from_secs(90);
 /// Processes whose metrics are collected, by the service's name.
 const WATCHED: [&str; 6] = [

@@ -1,43 +1,43 @@
-//! What becomes of queries, counted: each has one outcome.
+//! Outcomes of queries and their counts. Each query has exactly one outcome.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// What became of one query.
+/// The outcome of one query.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// Answered, with its own id and the right digit.
+    /// It was answered, with its own id and the right digit.
     Answered,
-    /// Refused, with this code.
+    /// It was refused, with this code.
     Refused(String),
-    /// Nobody took the connection: nothing was sent.
+    /// No server accepted the connection; nothing was sent.
     NotConnected,
     /// The connection ended without an answer.
     Broken,
     /// Neither an answer nor an end of the connection came while the client waited.
     Lost,
-    /// Something that is no answer to this query.
+    /// The response is no answer to this query.
     Wrong(String),
 }
 
-/// What became of the queries of one phase.
+/// The counts of one phase.
 #[derive(Debug, Clone, Default)]
 pub struct Tally {
-    /// Queries that were sent or could not be.
+    /// Queries that were sent, or could not be sent.
     pub asked: u64,
-    /// Those that were answered rightly.
+    /// Queries with a right answer.
     pub answered: u64,
-    /// Those that were refused, by code.
+    /// Refused queries, by code.
     pub refused: BTreeMap<String, u64>,
-    /// Those that nobody took a connection for.
+    /// Queries whose connection was not accepted.
     pub not_connected: u64,
-    /// Those whose connection ended without an answer.
+    /// Queries whose connection ended without an answer.
     pub broken: u64,
-    /// Those that nothing came back for.
+    /// Queries for which nothing came back.
     pub lost: u64,
-    /// Times that a query was asked again, because a refusal said when to.
+    /// Number of repetitions of queries after a refusal that said when to ask again.
     pub asked_again: u64,
-    /// What came back for others and was no answer to them.
+    /// Responses that were no answer to their query.
     pub wrong: Vec<String>,
     /// The longest wait for an answer.
     pub longest: Duration,
@@ -60,7 +60,7 @@ impl Tally {
         }
     }
 
-    /// Queries that a client got a word about from the service.
+    /// Number of queries to which the service responded.
     pub fn with_an_answer(&self) -> u64 {
         self.answered + self.refusals()
     }
@@ -70,7 +70,7 @@ impl Tally {
         self.refused.values().sum()
     }
 
-    /// Queries that got no word of the service, though nothing was lost in it.
+    /// Number of queries without a response although the service lost nothing.
     pub fn without_an_answer(&self) -> u64 {
         self.not_connected + self.broken
     }

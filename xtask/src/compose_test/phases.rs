@@ -1,4 +1,5 @@
-//! What is done to the stack while queries come, in order. Each phase leaves it healthy, with two workers.
+//! The phases of the test, in order. Queries come during each phase, and each phase leaves the stack healthy, with two
+//! workers.
 
 use std::time::Duration;
 
@@ -8,29 +9,29 @@ use super::stack::{Container, Stack};
 use crate::containers::engine::docker;
 use crate::shell;
 
-/// How long networks are cut and processes stopped.
+/// How long networks are cut and processes are stopped.
 const AWAY: Duration = Duration::from_secs(8);
 /// Workers of `docker-compose.yml`.
 const WORKERS: usize = 2;
 
-/// One thing that is done.
+/// One phase.
 pub struct Phase {
     /// Its name in tables.
     pub name: &'static str,
-    /// Does it, and returns once it is done.
+    /// Carries the phase out, and returns when it is done.
     pub act: fn(&Stack) -> Result<()>,
-    /// What clients may see beside answers.
+    /// What clients may see besides answers.
     pub allowed: Tolerance,
 }
 
-/// What clients may see of a phase beside answers. Lost queries and wrong answers are never allowed.
+/// What clients may see of a phase besides answers. Lost queries and wrong answers are never allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tolerance {
     /// Nothing: every query is answered.
     Nothing,
     /// Refusals with a code.
     Refusals,
-    /// Refusals, and connections that are refused or end without an answer: there is one front end.
+    /// Refusals, and connections that are refused or end without an answer, because there is only one front end.
     BrokenConnections,
 }
 
@@ -142,7 +143,7 @@ fn kill_leader(stack: &Stack) -> Result<()> {
     bail!("none of {services:?} leads")
 }
 
-/// New workers first; then the old ones are told to end, one by one.
+/// Starts new workers, then ends the old ones, one by one.
 fn upgrade_workers(stack: &Stack) -> Result<()> {
     let old = stack.containers("worker")?;
     scale(stack, WORKERS + old.len())?;
@@ -168,7 +169,7 @@ fn recreate(stack: &Stack, service: &str) -> Result<()> {
     restored(stack)
 }
 
-/// Waits until all is as it was.
+/// Waits until everything is as before.
 fn restored(stack: &Stack) -> Result<()> {
     stack.await_healthy()?;
     stack.await_workers(WORKERS)

@@ -1,4 +1,4 @@
-//! What was seen, as tables or as JSON lines, and what of it must not be.
+//! Reports the results as tables or as JSON lines, and the failures.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -22,7 +22,7 @@ pub struct FirstAnswer {
     pub answered: Duration,
 }
 
-/// Collects and prints.
+/// Collects and prints the results.
 pub struct Report {
     json: bool,
     failures: Vec<String>,
@@ -39,7 +39,7 @@ impl Report {
         }
     }
 
-    /// Nothing can be tested here.
+    /// Reports that nothing can be tested here.
     pub fn skipped(&self, reason: &str) {
         match self.json {
             true => println!("{}", json!({"experiment": "compose", "skipped": reason})),
@@ -47,7 +47,7 @@ impl Report {
         }
     }
 
-    /// Which images are not what their names say.
+    /// Reports the images that are stand-ins.
     pub fn stand_ins(&self, images: &Images) {
         match self.json {
             true => println!(
@@ -58,7 +58,7 @@ impl Report {
         }
     }
 
-    /// How long it took from nothing to the first answer.
+    /// Reports the times from nothing to the first answer.
     pub fn first_answer(&self, times: &FirstAnswer) {
         for (metric, time) in [
             ("compose_healthy_s", times.healthy),
@@ -75,7 +75,7 @@ impl Report {
         }
     }
 
-    /// What became of the queries of a phase.
+    /// Reports the outcomes of a phase.
     pub fn phase(&mut self, phase: &Phase, seen: &PhaseReport) {
         for problem in problems(phase, seen) {
             self.fail(format!("{}: {problem}", phase.name));
@@ -89,7 +89,7 @@ impl Report {
         self.rows.push(row);
     }
 
-    /// What became of something that watches the stack; nothing where its image cannot be had.
+    /// Reports the check of a monitoring service; `None` if its image is not available.
     pub fn observed(&mut self, name: &str, outcome: Option<Result<()>>) {
         let said = match outcome {
             None => "skipped: its image cannot be had".to_owned(),
@@ -108,18 +108,18 @@ impl Report {
         }
     }
 
-    /// Notes what must not be.
+    /// Records a failure.
     pub fn fail(&mut self, what: String) {
         say(&what);
         self.failures.push(what);
     }
 
-    /// Whether there is something that must not be.
+    /// Whether there was a failure.
     pub fn has_failed(&self) -> bool {
         !self.failures.is_empty()
     }
 
-    /// Prints the table and what must not be.
+    /// Prints the table and the failures.
     pub fn finish(self) -> ExitCode {
         if !self.rows.is_empty() {
             println!(
@@ -138,7 +138,7 @@ impl Report {
     }
 }
 
-/// What of a phase must not be.
+/// The failures of a phase.
 fn problems(phase: &Phase, PhaseReport { tally, counted, .. }: &PhaseReport) -> Vec<String> {
     let mut problems = Vec::new();
     if tally.answered == 0 {
@@ -156,7 +156,7 @@ fn problems(phase: &Phase, PhaseReport { tally, counted, .. }: &PhaseReport) -> 
     if phase.allowed == Tolerance::Nothing && tally.refusals() > 0 {
         problems.push(format!("refused: {}", codes(tally)));
     }
-    // A front end that began again has forgotten what it counted.
+    // A restarted front end has lost its counts.
     let got = tally.with_an_answer() + tally.asked_again;
     let same = *counted == Some(got);
     if phase.allowed != Tolerance::BrokenConnections && !same {

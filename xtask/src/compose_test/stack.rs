@@ -15,35 +15,35 @@ use crate::http::Connection;
 use crate::provision::compose::Compose;
 use crate::{paths, server, shell};
 
-/// Compose's name for everything that belongs to the test.
+/// The name of the test's Compose project.
 const PROJECT: &str = "sextant-compose-test";
-/// How long containers may take until all are healthy.
+/// Longest time until all containers are healthy.
 const HEALTHY_WITHIN: Duration = Duration::from_secs(180);
-/// Profiles that the test uses; all of them wherever something is looked up or taken down.
+/// Profiles that the test uses. Commands that look something up or take it down use all of them.
 const PROFILES: [&str; 2] = ["standby", "observe"];
 /// The engine's socket.
 const SOCKET: &str = "/var/run/docker.sock";
-/// What describes workers that come and go.
+/// The files for workers that the autoscaler starts and ends.
 const FILES: [&str; 3] = [
     "docker-compose.yml",
     "deploy/compose/autoscale.yml",
     "xtask/src/compose_test/emulated.yml",
 ];
-/// Label by which Compose knows its own.
+/// The label by which Compose recognises its containers.
 const LABEL: &str = "com.docker.compose.project";
 
-/// Which files describe the services.
+/// The files that describe the services.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// `docker-compose.yml`: as many workers as it says.
+    /// `docker-compose.yml`, with a fixed number of workers.
     Fixed,
-    /// As many workers as the load takes, with emulated devices.
+    /// As many workers as the load needs, with emulated devices.
     Autoscaled,
 }
 
-/// The services; taken down with their volumes when dropped.
+/// The services; they are taken down with their volumes on drop.
 pub struct Stack {
-    /// Which services.
+    /// The kind of services.
     pub kind: Kind,
     compose: Compose,
     image: String,
@@ -68,7 +68,7 @@ pub struct Container {
 }
 
 impl Stack {
-    /// A stack of `image` on free ports; nothing of an earlier run is left.
+    /// A stack of `image` on free ports, without anything of an earlier run.
     pub fn new(compose: Compose, image: String, keep: bool) -> Result<Self> {
         let stack = Self {
             kind: Kind::Fixed,
@@ -83,14 +83,14 @@ impl Stack {
         Ok(stack)
     }
 
-    /// The same with services of another kind, in place of those that were up.
+    /// Replaces the running services with those of another kind.
     pub fn turn_into(&mut self, kind: Kind) -> Result<()> {
         self.down()?;
         self.kind = kind;
         Ok(())
     }
 
-    /// Names of the containers that the autoscaler has started and that run.
+    /// Names of the running containers that the autoscaler has started.
     pub fn autoscaled(&self) -> Result<Vec<String>> {
         let fleet = format!("label=sextant.fleet={PROJECT}");
         let list = ["ps", "--filter", &fleet, "--format", "{{.Names}}"];
@@ -108,7 +108,7 @@ impl Stack {
         command
     }
 
-    /// `compose up` as users type it: without a profile, in the background, until all is healthy.
+    /// `compose up` as users type it: without a profile, in the background, until all services are healthy.
     pub fn up(&self, arguments: &[&str]) -> Result<()> {
         let mut command = self.bare();
         command.args(["up", "--detach", "--wait"]).args(arguments);
@@ -181,7 +181,7 @@ impl Stack {
         }
     }
 
-    /// Waits until the front end knows exactly so many workers.
+    /// Waits until the front end knows exactly `count` workers.
     pub fn await_workers(&self, count: usize) -> Result<()> {
         let deadline = Instant::now() + HEALTHY_WITHIN;
         loop {
@@ -205,9 +205,9 @@ impl Stack {
             .json()
     }
 
-    /// What `GET path` of a container answers on its own port, headers included.
+    /// The response of a container to `GET path` on its own port, headers included.
     pub fn get_inside(&self, container: &Container, path: &str) -> Result<String> {
-        // The image has bash and no client for HTTP; its port is not published.
+        // The image has bash and no HTTP client; its port is not published.
         let script = "exec 3<>/dev/tcp/localhost/8080 && \
                       printf 'GET %s HTTP/1.0\\r\\n\\r\\n' \"$0\" >&3 && cat <&3";
         shell::output(&mut docker(&[

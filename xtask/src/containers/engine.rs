@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::shell;
 
-/// Why no engine can be used, or its version.
+/// The version of the engine, or why none can be used.
 pub fn version() -> Result<String, String> {
     let version =
         shell::output(docker(&["version", "--format", "{{.Server.Version}}"]).env("LC_ALL", "C"));
@@ -24,7 +24,7 @@ pub fn docker(arguments: &[&str]) -> Command {
     command
 }
 
-/// A label of an image, empty without it; nothing where there is no such image.
+/// A label of an image, empty if the image lacks it; `None` if there is no such image.
 pub fn label(image: &str, label: &str) -> Option<String> {
     let format = format!("{{{{index .Config.Labels \"{label}\"}}}}");
     let value = shell::output(&mut docker(&[
@@ -33,7 +33,7 @@ pub fn label(image: &str, label: &str) -> Option<String> {
     Some(value.ok()?.trim().to_owned())
 }
 
-/// Whether a registry gave the image.
+/// Pulls an image; returns whether a registry has it.
 pub fn pull(image: &str) -> bool {
     shell::succeeds(&mut docker(&["pull", "--quiet", image]))
 }

@@ -1,5 +1,5 @@
-//! The images that are needed and not built here: pulled, or where no registry can be reached made from
-//! packages under the same names.
+//! The needed images that are not built here. They are pulled, or, if no registry can be reached, made from packages
+//! under the same names.
 
 use std::collections::BTreeSet;
 
@@ -9,19 +9,19 @@ use super::engine;
 use super::stand_ins::{self, Recipe};
 use crate::shell::say;
 
-/// What recipes begin with.
+/// The base image of the recipes.
 const DEBIAN: &str = "debian:bookworm-slim";
 
-/// Which images took the place of others, and which could not be had.
+/// The images that were replaced by stand-ins, and the missing ones.
 #[derive(Debug, Default)]
 pub struct Images {
     /// Names of stand-ins.
     pub stand_ins: Vec<String>,
-    /// Names of images that there is none of.
+    /// Names of images that are not available.
     pub missing: Vec<String>,
 }
 
-/// Has all images in the engine, of which those of `wanted` that stand-ins are made from come first.
+/// Gets all images into the engine. The images from which stand-ins are made come first.
 pub fn ensure(wanted: BTreeSet<String>) -> Result<Images> {
     let mut images = Images::default();
     let (first, rest): (Vec<String>, Vec<String>) = wanted
@@ -41,7 +41,7 @@ pub fn ensure(wanted: BTreeSet<String>) -> Result<Images> {
     Ok(images)
 }
 
-/// Has an image that no registry has, made by a recipe on Debian's.
+/// Gets an image that no registry has; a recipe makes it from Debian's.
 pub fn ensure_made(name: &str, recipe: Recipe) -> Result<()> {
     ensure(BTreeSet::from([DEBIAN.to_owned()]))?;
     if engine::label(name, stand_ins::LABEL) != Some(recipe.digest()?) {

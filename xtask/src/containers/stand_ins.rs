@@ -1,8 +1,7 @@
-//! Images made from packages under the names of those of a registry that cannot be reached.
+//! Makes images from packages, under the names of images whose registry cannot be reached.
 //!
-//! Each is a Dockerfile of `stand_ins/` that begins with Debian as debootstrap makes it; a label says
-//! which recipe an image was made by, so that nobody takes it for the real one and a changed recipe makes it
-//! again.
+//! Each is a Dockerfile of `stand_ins/` that starts from Debian as debootstrap makes it. A label records the recipe of
+//! an image, so that it is not mistaken for the real image and is made again when its recipe changes.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -18,13 +17,13 @@ use crate::shell::{self, say};
 /// The label of a stand-in: the digest of its recipe.
 pub const LABEL: &str = "sextant.stand-in";
 
-/// The image that debootstrap's folder becomes.
+/// The image that is made from debootstrap's folder.
 const DEBOOTSTRAP: &str = "sextant-stand-in:debootstrap";
 const MIRROR: &str = "http://deb.debian.org/debian";
-/// Where this machine has the certificates that it trusts.
+/// The file of the certificates that this machine trusts.
 const CERTIFICATES: &str = "/etc/ssl/certs/ca-certificates.crt";
 
-/// Which images a recipe stands in for, by the beginning of their names.
+/// The images for which a recipe stands in, by the beginning of their names.
 const RECIPES: [(&str, Recipe); 7] = [
     ("debian:bookworm", Recipe("base", Extra::Certificates)),
     ("rust:", Recipe("rust", Extra::Toolchain)),
@@ -38,11 +37,11 @@ const RECIPES: [(&str, Recipe); 7] = [
 /// A machine that has next to nothing.
 pub const BARE: Recipe = Recipe("bare", Extra::Nothing);
 
-/// How a stand-in is made: the name of its Dockerfile, and what goes into it from this machine.
+/// The recipe of a stand-in: the name of its Dockerfile, and the files that it gets from this machine.
 #[derive(Debug, Clone, Copy)]
 pub struct Recipe(&'static str, Extra);
 
-/// What a stand-in has from this machine.
+/// Files that a stand-in gets from this machine.
 #[derive(Debug, Clone, Copy)]
 enum Extra {
     Nothing,
@@ -55,7 +54,7 @@ enum Extra {
 }
 
 impl Recipe {
-    /// That of an image, if there is one.
+    /// The recipe of an image, if there is one.
     pub fn of(image: &str) -> Option<Self> {
         let recipe = RECIPES.iter().find(|(prefix, _)| image.starts_with(prefix));
         recipe.map(|(_, recipe)| *recipe)
@@ -72,7 +71,7 @@ impl Recipe {
         Ok(hex::encode(hasher.finalize()))
     }
 
-    /// Builds it under the name `image`.
+    /// Builds the stand-in under the name `image`.
     pub fn make(self, image: &str) -> Result<()> {
         say(format!("{image}: making a stand-in from packages"));
         if matches!(self.1, Extra::Certificates) {
@@ -83,7 +82,8 @@ impl Recipe {
         let build = [
             "build", "--quiet", "--tag", image, "--label", &label, "--file", &file, "-",
         ];
-        // The engine's own builder: BuildKit's command line may be missing where no registry is.
+        // This uses the engine's own builder, because BuildKit's command line may be missing where there is no
+        // registry.
         engine::pipe(
             &mut self.context()?,
             docker(&build).env("DOCKER_BUILDKIT", "0"),
@@ -138,7 +138,7 @@ fn folder() -> PathBuf {
     paths::root().join("xtask/src/containers/stand_ins")
 }
 
-/// Debian without anything else, as an image.
+/// Makes an image of Debian without anything else.
 fn debootstrap() -> Result<()> {
     if engine::label(DEBOOTSTRAP, LABEL).is_some() {
         return Ok(());

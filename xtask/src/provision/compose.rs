@@ -1,4 +1,4 @@
-//! Compose, version 2: Docker's plugin where there is one, else from a package of Debian's.
+//! Compose, version 2: Docker's plugin if it is installed, otherwise the program of a Debian package.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

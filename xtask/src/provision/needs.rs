@@ -1,8 +1,8 @@
-//! What the tests need of the system's packages: one table of programs, files, and the packages that have them.
+//! What the tests need from the system's packages: one table of programs, files, and the packages that contain them.
 //!
-//! Provisioning installs what the table names and is missing. The tests are given the programs that it names and no
-//! others (`checks/enclosure.rs`), so that what is called and stands not here fails on every machine, and not on bare
-//! ones alone.
+//! Provisioning installs what the table names and the machine lacks. The tests get only the programs that the table
+//! names (`checks/enclosure.rs`). So a call of a program that is missing in the table fails on every machine, and not
+//! only on bare ones.
 
 use std::path::{Path, PathBuf};
 

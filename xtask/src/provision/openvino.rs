@@ -1,4 +1,4 @@
-//! OpenVINO, taken out of its PyPI wheel: what runs ONNX files on processors, and nothing of the rest.
+//! OpenVINO, taken out of its PyPI wheel: only the libraries that run ONNX files on processors.
 
 use std::path::{Path, PathBuf};
 

@@ -1,17 +1,17 @@
 // Attention: y = softmax(alpha * q * k' + mask) * v for each head. Scores never reach memory.
 //
-// One block takes 64 queries of one head, each of its four warps 16 of them. Keys and values come through
-// shared memory a tile at a time, the next tile while this one is computed. Each warp keeps its queries, its
-// part of the output and, for every row, the largest score and the sum of the exponentials so far in registers
-// and rescales them where a later tile has a larger score (Milakov and Gimelshein, 2018; Dao et al., 2022).
-// Products are on tensor cores, sums and exponentials in 32-bit floats.
+// One block computes 64 queries of one head, and each of its four warps 16 of them. Keys and values pass through shared
+// memory tile by tile; the next tile is copied while this one is computed. Each warp keeps in registers its queries,
+// its part of the output and, for every row, the largest score and the sum of the exponentials so far. It rescales them
+// when a later tile has a larger score (Milakov and Gimelshein, 2018; Dao et al., 2022). Products use tensor cores,
+// sums and exponentials 32-bit floats.
 
 #if defined(HOST_EMULATION) || __CUDA_ARCH__ >= 800
 #define HAS_TENSOR_CORES
 #endif
 
 constexpr int WARPS = 4;
-// Queries of a warp, of a block.
+// Queries of a warp, and of a block.
 constexpr int WARP_QUERIES = 16;
 constexpr int QUERIES = WARPS * WARP_QUERIES;
 constexpr float LOG2_E = 1.44269504f;
@@ -27,12 +27,12 @@ struct Sizes {
     u64 batch, heads, queries, keys, depth;
 };
 
-// 16 bytes of neighbours.
+// Eight neighbouring values, 16 bytes.
 typedef Pack<u16, 8> Eight;
 
 // === one instruction each ===
 
-// Products of tiles: lanes hold rows `lane / 4` and that plus 8 of the left factor and of the sum, in pairs of
+// Products of tiles. A lane holds rows `lane / 4` and `lane / 4 + 8` of the left factor and of the sum, in pairs of
 // neighbouring columns `lane % 4 * 2`, and column `lane / 4` of the right factor in pairs of neighbouring rows.
 template <class T> struct Tile;
 
@@ -96,14 +96,14 @@ __device__ inline void load_matrices(u32 (&to)[4], const Eight* row) {
                  : "r"(shared_address(row))
                  : "memory");
 }
-// The same, each turned around.
+// The same, with each matrix transposed.
 __device__ inline void load_turned(u32 (&to)[4], const Eight* row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
                  : "r"(shared_address(row))
                  : "memory");
 }
-// Copies 16 bytes to shared memory without waiting; zeros where there is nothing to copy.
+// Copies 16 bytes to shared memory asynchronously; writes zeros if there is nothing to copy.
 __device__ inline void copy_later(Eight* to, const void* from, bool there) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
                  :
@@ -119,36 +119,36 @@ __device__ inline void await_all_but_last_group() { asm volatile("cp.async.wait_
 
 #ifdef HAS_TENSOR_CORES
 
-// A mask that stands for numbers which the type does not have: the score is hidden, however low.
+// The limit of masks: a mask at or below it stands for numbers that the type cannot represent, and hides the score.
 template <class T> __device__ inline float lowest();
 template <> __device__ inline float lowest<f16>() { return -65504.0f; }
 template <> __device__ inline float lowest<bf16>() { return float_of(0xff7f0000u); }
 
-// What a score becomes.
+// The score after its mask.
 template <class T> __device__ inline float masked(float score, float mask) {
     return mask <= lowest<T>() ? mask : score + mask;
 }
 
-// Rows of a head as tiles in shared memory. Rows are 16 bytes longer than they need to be: eight of them in a
-// column then lie in different banks.
+// Rows of a head as tiles in shared memory. Rows are padded by 16 bytes, so that eight of them in a column lie in
+// different banks.
 template <int DEPTH> struct Layout {
-    // Keys of a tile, so that two tiles of keys and values fit into 48 KiB.
+    // Keys of a tile. Two tiles of keys and values must fit into 48 KiB.
     static constexpr int KEYS = DEPTH <= 64 ? 64 : 32;
     static constexpr int PACKS = DEPTH / 8;
     static constexpr int PITCH = PACKS + 1;
 };
 
-// Keys of a tile that there are.
+// The number of keys in a tile, fewer in the last one.
 template <int DEPTH> __device__ inline int keys_there(u64 first, const Sizes& sizes) {
     u64 left = sizes.keys - first;
     return left < Layout<DEPTH>::KEYS ? (int)left : Layout<DEPTH>::KEYS;
 }
 
-// Begins to copy the rows from `from` on; behind the last one and beside the depth there are zeros.
+// Starts to copy the rows from `from` on. Behind the last row and beyond the depth there are zeros.
 template <class T, int DEPTH>
 __device__ inline void fetch(Eight* to, const T* from, i64 step, int there, const Sizes& sizes) {
     typedef Layout<DEPTH> L;
-    // Rows that all threads copy at once.
+    // Rows that all threads together copy at once.
     constexpr int ROWS = WARPS * 32 / L::PACKS;
     int row = (int)threadIdx.x / L::PACKS, pack = (int)threadIdx.x % L::PACKS;
     if (row >= ROWS) return;
@@ -161,7 +161,7 @@ __device__ inline void fetch(Eight* to, const T* from, i64 step, int there, cons
     }
 }
 
-// What is added to the scores of each key for all queries: hides keys behind the last one.
+// The value that is added to the scores of each key for all queries; it hides keys behind the last one.
 template <class T>
 __device__ inline float added(const T* mask, const Scores& steps, u64 key, const Sizes& sizes) {
     if (key >= sizes.keys) return -infinity();
@@ -181,7 +181,7 @@ __device__ inline void load_queries(u32 (&to)[DEPTH / 16][4], const T* q, i64 st
     }
 }
 
-// What a warp has of its output: two rows a lane.
+// A warp's part of the output: two rows a lane.
 template <int DEPTH> struct Sum {
     float values[DEPTH / 8][4];
     float largest[2], total[2];
@@ -197,7 +197,7 @@ template <int DEPTH> struct Sum {
     }
 };
 
-// Scores become exponentials over the largest so far; what was summed before is scaled to it.
+// Turns scores into exponentials relative to the largest score so far, and rescales the earlier sums to it.
 template <int DEPTH, int TILES> __device__ inline void exponentials(float (&scores)[TILES][4], Sum<DEPTH>& sum) {
     float base[2];
     UNROLL
@@ -208,7 +208,7 @@ template <int DEPTH, int TILES> __device__ inline void exponentials(float (&scor
             top = fmaxf(top, fmaxf(scores[tile][row * 2], scores[tile][row * 2 + 1]));
         top = fmaxf(top, exchange(top, 1));
         top = fmaxf(top, exchange(top, 2));
-        // Of a row that is hidden so far nothing is summed.
+        // A row that is hidden so far adds nothing to the sums.
         base[row] = top == -infinity() ? 0.0f : top;
         float factor = exp2f((sum.largest[row] - base[row]) * LOG2_E);
         sum.largest[row] = top;
@@ -230,7 +230,7 @@ template <int DEPTH, int TILES> __device__ inline void exponentials(float (&scor
     }
 }
 
-// The queries of a warp with one tile of keys and values.
+// Processes the queries of a warp with one tile of keys and values.
 template <class T, int DEPTH> struct Step {
     typedef Layout<DEPTH> L;
     static constexpr int TILES = L::KEYS / 8;
@@ -257,7 +257,7 @@ template <class T, int DEPTH> struct Step {
         }
     }
 
-    // `mask` and `steps` for masks that differ by query; the null pointer for others.
+    // `mask` and `steps` are for masks that differ by query; `mask` is the null pointer for others.
     __device__ void mask(float (&scores)[TILES][4], float alpha, const T* mask, const Scores& steps, u64 query, u64 key,
                          const Sizes& sizes) const {
         int first = (int)(threadIdx.x % 4) * 2;
@@ -301,7 +301,7 @@ template <class T, int DEPTH> struct Step {
     }
 };
 
-// The rows of a warp, divided by their sums. A row with nothing but hidden keys is no number.
+// Stores the rows of a warp, divided by their sums. A row with only hidden keys gives NaN.
 template <class T, int DEPTH>
 __device__ inline void store(const Sum<DEPTH>& sum, T* y, i64 step, u64 first, const Sizes& sizes) {
     u32 lane = threadIdx.x % 32;
@@ -371,7 +371,7 @@ __device__ inline void attention_kernel(const T* q, const T* k, const T* v, T* y
                 exponentials(scores, sum);
                 step.add(sum, scores);
             }
-            // The tile after the next comes where this one was.
+            // The tile after the next one is copied to the place of this one.
             __syncthreads();
         }
         if (query < sizes.queries)
@@ -380,7 +380,7 @@ __device__ inline void attention_kernel(const T* q, const T* k, const T* v, T* y
 #endif
 }
 
-// So many blocks of a multiprocessor have registers enough: the waves of an ordinary batch are one.
+// The number of blocks for which a multiprocessor has enough registers: an ordinary batch then is one wave.
 #define ATTENTION(NAME, T, DEPTH)                                                                              \
     extern "C" __global__ void __launch_bounds__(WARPS * 32, DEPTH <= 64 ? 3 : 2) attention_##NAME##_##DEPTH(  \
         const T* q, const T* k, const T* v, T* y, const T* mask, Rows q_steps, Rows k_steps, Rows v_steps,     \

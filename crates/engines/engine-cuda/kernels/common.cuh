@@ -1,9 +1,8 @@
-// What all kernels share: storage types, index arithmetic, reductions over blocks.
+// Code that all kernels share: storage types, index arithmetic, reductions over blocks.
 //
-// Values are stored as 32-bit floats, half floats, brain floats or integers; arithmetic is in
-// 32-bit floats and 64-bit integers. No header of the CUDA toolkit is needed: NVRTC alone compiles
-// this, and so does a C++ compiler with host/emulation.h in front. This file and window.cuh stand in
-// front of each .cu file when it is compiled.
+// Values are stored as 32-bit floats, half floats, brain floats or integers; arithmetic is in 32-bit floats and 64-bit
+// integers. No header of the CUDA toolkit is needed: NVRTC alone compiles this, and so does a C++ compiler with
+// host/emulation.h prepended. This file and window.cuh are prepended to each .cu file when it is compiled.
 
 typedef unsigned char u8;
 typedef unsigned short u16;
@@ -23,10 +22,10 @@ struct boolean {
     u8 byte;
 };
 
-// Largest rank of strided operands; MAX_RANK of the planner.
+// Largest rank of strided operands; the planner's MAX_RANK.
 constexpr int RANK = 6;
 
-// In front of a loop whose arrays must stay in registers.
+// Stands before a loop whose arrays must stay in registers.
 #ifdef HOST_EMULATION
 #define UNROLL
 #else
@@ -55,14 +54,14 @@ __device__ inline u16 float_to_half(float value) {
 }
 #endif
 
-// Rounds to nearest, halves to even; what is not a number stays so.
+// Rounds to nearest, halves to even; NaN stays NaN.
 __device__ inline u16 float_to_brain(float value) {
     u32 bits = bits_of(value);
     if ((bits & 0x7fffffffu) > 0x7f800000u) return (u16)((bits >> 16) | 0x40u);
     return (u16)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
 
-// Towards zero; saturates, and what is not a number gives 0.
+// Rounds towards zero and saturates; NaN gives 0.
 __device__ inline i64 float_to_integer(float value) {
     if (value != value) return 0;
     if (value >= 9223372036854775808.0f) return 0x7fffffffffffffffLL;
@@ -72,7 +71,7 @@ __device__ inline i64 float_to_integer(float value) {
 
 // === storage ===
 
-// The type that a stored value is computed in.
+// The type in which a stored value is computed.
 template <class T> struct Wide {
     typedef i64 type;
 };
@@ -116,7 +115,7 @@ template <class T, int W> struct alignas(sizeof(T) * W) Pack {
 
 enum Activation { NO_ACTIVATION, ACTIVATION_RELU };
 
-// Keeps what is not a number.
+// Keeps NaN.
 __device__ inline float relu(float value) { return value < 0.0f ? 0.0f : value; }
 __device__ inline float activate(int activation, float value) {
     return activation == ACTIVATION_RELU ? relu(value) : value;
@@ -136,8 +135,8 @@ struct Strides {
     i64 values[RANK];
 };
 
-// Offsets, in elements, of element `index` in N tensors of the same sizes. Division is the cost:
-// 32-bit numbers are used where they suffice.
+// Offsets, in elements, of element `index` in N tensors of the same sizes. Division is the costly part, so 32-bit
+// numbers are used where they suffice.
 template <int N>
 __device__ inline void offsets(u64 index, const Shape& shape, const Strides* const (&strides)[N],
                                i64 (&found)[N]) {
@@ -177,7 +176,7 @@ struct Smaller {
     __device__ i64 operator()(i64 a, i64 b) const { return a < b ? a : b; }
 };
 
-// The value of the lane whose number differs in one bit.
+// The value of the lane whose number differs by `distance` in one bit.
 template <class V> __device__ inline V exchange(V value, int distance) {
     return __shfl_xor_sync(0xffffffffu, value, distance);
 }
@@ -190,8 +189,8 @@ template <class V, class Combine> __device__ inline V reduce_warp(V value, const
     return value;
 }
 
-// Combines one value of each thread; every thread gets the result. All threads of the block call it,
-// and the block is whole warps.
+// Combines one value of each thread; every thread gets the result. All threads of the block must call it, and the block
+// must consist of whole warps.
 template <class V, class Combine>
 __device__ inline V reduce_block(V value, const V& identity, const Combine& combine) {
     __shared__ V partial[32];
@@ -202,7 +201,7 @@ __device__ inline V reduce_block(V value, const V& identity, const Combine& comb
     if (lane == 0) partial[threadIdx.x / 32] = value;
     __syncthreads();
     value = reduce_warp(lane < warps ? partial[lane] : identity, combine);
-    // The next reduction writes where this one was read.
+    // The next reduction writes to the memory that this one read.
     __syncthreads();
     return value;
 }

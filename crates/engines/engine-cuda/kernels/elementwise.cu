@@ -1,8 +1,8 @@
-// Element by element: functions of one and two values, scale and shift by channel.
+// Element-by-element kernels: functions of one and two values, scale and shift by channel.
 //
-// Every thread takes packs of neighbouring values, so that a warp's loads and stores are whole
-// lines. Functions are a parameter, not a template: the branch is the same for all threads, and
-// memory is what these kernels wait for.
+// Every thread processes packs of neighbouring values, so that the loads and stores of a warp are whole lines. The
+// function is a parameter, not a template: all threads take the same branch, and memory limits the speed of these
+// kernels.
 
 enum UnaryFunction {
     RELU, LEAKY_RELU, ELU, SELU, SIGMOID, HARD_SIGMOID, HARD_SWISH, SILU, TANH, ERF, GELU, GELU_TANH,
@@ -14,7 +14,7 @@ enum BinaryFunction {
     XOR
 };
 
-// Long and seldom used: once in the code instead of once for every place that may need them.
+// This is long and rarely used, so the code exists once instead of at every call.
 __device__ __noinline__ float slow_power(float a, float b) { return powf(a, b); }
 __device__ __noinline__ float slow_sine(float x) { return sinf(x); }
 __device__ __noinline__ float slow_cosine(float x) { return cosf(x); }
@@ -36,10 +36,10 @@ __device__ inline float gelu_tanh(float x) {
 }
 
 __device__ inline float gelu(float x) { return 0.5f * x * (1.0f + erff(x * 0.7071067811865476f)); }
-// Not of integers.
+// Not defined for integers.
 __device__ inline i64 gelu(i64 x) { return x; }
 
-// `p` and `q` are the function's parameters, in the order in which the planner names them.
+// `p` and `q` are the parameters of the function, in the order in which the planner names them.
 __device__ inline float unary(int function, float p, float q, float x) {
     switch (function) {
     case RELU: return relu(x);
@@ -92,7 +92,7 @@ __device__ void unary_kernel(const T* x, T* y, u64 count, int function, float p,
         if (start + W <= count) {
             Pack<T, W> values = *(const Pack<T, W>*)(x + start);
             if (W > 1 && function == GELU) {
-                // What encoders spend their time on is spared the branch before each value.
+                // The functions on which encoders spend their time avoid the branch before each value.
                 UNROLL
                 for (int i = 0; i < W; ++i) narrow(gelu(widen(values.values[i])), values.values[i]);
             } else {
@@ -107,7 +107,8 @@ __device__ void unary_kernel(const T* x, T* y, u64 count, int function, float p,
 }
 
 __device__ __noinline__ i64 power(i64 base, i64 exponent) {
-    // Like the planner: a fraction counts towards zero, and an exponent above 32 bits as one that leaves nothing.
+    // As in the planner, the fraction of a negative exponent is rounded towards zero, and an exponent above 32 bits
+    // gives 0, except for the bases 1 and -1.
     if (exponent < 0 || exponent > 0xffffffffLL) {
         if (base == -1) return exponent % 2 == 0 ? 1 : -1;
         return base == 1 ? 1 : 0;
@@ -121,7 +122,7 @@ __device__ __noinline__ i64 power(i64 base, i64 exponent) {
     return (i64)result;
 }
 
-// Towards zero, and 0 where there is no result.
+// Rounds towards zero; 0 if there is no result.
 __device__ __noinline__ i64 quotient(i64 a, i64 b) {
     if (b == 0 || (b == -1 && a == -0x7fffffffffffffffLL - 1)) return 0;
     return a / b;
@@ -167,7 +168,7 @@ template <class V> __device__ inline bool compare(int function, V a, V b) {
 __device__ inline float activated(int activation, float value) { return activate(activation, value); }
 __device__ inline i64 activated(int, i64 value) { return value; }
 
-// How two values become one, and of which type it is stored.
+// How two values are combined, and in which type the result is stored.
 template <class T> struct Arithmetic {
     typedef T Result;
     __device__ static void apply(int function, int activation, T a, T b, T& y) {
@@ -181,7 +182,7 @@ template <class T> struct Comparison {
     }
 };
 
-// Floats, each operand with the output's sizes (stride 1) or of one value (stride 0).
+// Floats; each operand has the output's sizes (stride 1) or a single value (stride 0).
 template <class T, int W>
 __device__ void flat_kernel(const T* a, const T* b, T* y, u64 count, u32 a_stride, u32 b_stride,
                             int function, int activation) {
@@ -204,8 +205,8 @@ __device__ void flat_kernel(const T* a, const T* b, T* y, u64 count, u32 a_strid
     }
 }
 
-// Floats, packs of W neighbours: an operand moves with the output inside a pack (stride W in the innermost dimension)
-// or has one value for all of it (stride 0). Sizes count packs in the innermost dimension.
+// Floats, in packs of W neighbours. Inside a pack, an operand moves with the output (stride W in the innermost
+// dimension) or has one value (stride 0). Sizes count packs in the innermost dimension.
 template <class T, int W>
 __device__ void packed_kernel(const T* a, const T* b, T* y, u64 packs, const Shape& shape,
                               const Strides& a_strides, const Strides& b_strides, u32 a_stride, u32 b_stride,
@@ -291,7 +292,7 @@ FOR_FLOATS(AFFINE)
 #define FLAT_SINGLE(NAME, T) FLAT(NAME, T, 1)
 FOR_FLOATS(FLAT_SINGLE)
 
-// 16 bytes at a time, where addresses allow it.
+// 16 bytes at a time, if addresses allow it.
 UNARY(f32_wide, float, 4)
 UNARY(f16_wide, f16, 8)
 UNARY(bf16_wide, bf16, 8)

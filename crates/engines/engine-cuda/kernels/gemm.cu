@@ -1,7 +1,7 @@
-// Products of matrices where cuBLASLt has no algorithm: odd strides, empty sums.
+// Products of matrices for which cuBLASLt has no algorithm: odd strides, empty sums.
 //
-// A block of 16 x 16 threads computes a tile of the product; both factors pass through shared memory
-// in tiles of the same size, whichever way they are stored.
+// A block of 16 x 16 threads computes a tile of the product. Both factors pass through shared memory in tiles of the
+// same size, whether or not they are stored transposed.
 
 constexpr u32 TILE = 16;
 

@@ -1,5 +1,5 @@
-// Pooling, and convolution by definition: one thread for each element of the output or a pack of them, neighbouring
-// threads at neighbouring ones.
+// Pooling, and convolution by definition. One thread computes one element of the output or a pack of them; neighbouring
+// threads compute neighbouring elements.
 
 enum PoolFunction { POOL_MAX, POOL_AVERAGE, POOL_AVERAGE_WITH_PADDING };
 
@@ -88,7 +88,7 @@ FOR_FLOATS(IMAGES)
 POOL(f32, float, 1)
 POOL(f16, f16, 1)
 POOL(bf16, bf16, 1)
-// 16 bytes at a time, where addresses allow it.
+// 16 bytes at a time, if addresses allow it.
 POOL(f32_wide, float, 4)
 POOL(f16_wide, f16, 8)
 POOL(bf16_wide, bf16, 8)

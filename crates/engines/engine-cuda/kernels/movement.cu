@@ -1,7 +1,7 @@
-// Moving values without computing: strided copies, conversion, selection, gathering, filling,
-// unfolding of images.
+// Kernels that move values without computing: strided copies, conversion, selection, gathering, filling, unfolding of
+// images.
 //
-// Where the type does not change only its size matters.
+// If the type does not change, only its size matters.
 
 template <class T>
 __device__ void copy_kernel(const T* x, T* y, u64 count, const Shape& shape, const Strides& x_strides,
@@ -14,7 +14,7 @@ __device__ void copy_kernel(const T* x, T* y, u64 count, const Shape& shape, con
     }
 }
 
-// Neighbours to neighbours, 16 bytes at a time.
+// Copies contiguous values, 16 bytes at a time.
 extern "C" __global__ void copy_wide(const Pack<u64, 2>* x, Pack<u64, 2>* y, u64 count) {
     for (u64 index = first_index(); index < count; index += index_step()) y[index] = x[index];
 }
@@ -25,9 +25,9 @@ extern "C" __global__ void copy_16(const Pack<u64, 2>* x, Pack<u64, 2>* y, u64 c
     copy_kernel<Pack<u64, 2>>(x, y, count, shape, x_strides, y_strides);
 }
 
-// Turns matrices around: neighbours in a row of x become neighbours in a column of y. Tiles pass through shared memory,
-// so that both sides are walked along neighbours. x has `columns` rows of `rows` elements that begin `x_step` apart, y
-// has `rows` rows of `columns` elements that begin `y_step` apart; `shape` counts matrices.
+// Transposes matrices: neighbours in a row of x become neighbours in a column of y. Tiles pass through shared memory,
+// so that both sides are accessed along neighbours. x has `columns` rows of `rows` elements that begin `x_step` apart,
+// y has `rows` rows of `columns` elements that begin `y_step` apart; `shape` counts matrices.
 template <class T>
 __device__ void transpose_kernel(const T* x, T* y, u64 rows, u64 columns, i64 x_step, i64 y_step, u64 matrices,
                                  const Shape& shape, const Strides& x_strides, const Strides& y_strides) {
@@ -114,7 +114,7 @@ extern "C" __global__ void convert(const u8* x, u8* y, u64 count, Shape shape, S
     }
 }
 
-// Between contiguous tensors of floats, four at a time.
+// Between contiguous tensors of floats, four values at a time.
 template <class From, class To>
 __device__ void convert_flat_kernel(const From* x, To* y, u64 count) {
     constexpr int W = 4;

@@ -1,8 +1,8 @@
-// Along one dimension of [outer, length, inner]: reductions, extremes, softmax, normalisation.
+// Kernels along one dimension of [outer, length, inner]: reductions, extremes, softmax, normalisation.
 //
-// Where the dimension is the innermost (`_rows`), one block takes one row: its threads read
-// neighbouring values and combine what they have with warp shuffles. Else (`_columns`) one thread
-// takes one line, and neighbouring threads read neighbouring lines.
+// If the dimension is the innermost (`_rows`), one block processes one row: its threads read neighbouring values and
+// combine their results with warp shuffles. Otherwise (`_columns`) one thread processes one line, and neighbouring
+// threads read neighbouring lines.
 
 enum ReduceFunction { SUM, MEAN, MAXIMUM, MINIMUM, PRODUCT, L2, SUM_SQUARE };
 
@@ -20,7 +20,7 @@ template <> struct Limits<i64> {
     __device__ static i64 root(i64 value) { return value; }
 };
 
-// Whether the values are squared, what they start with, how two become one.
+// Whether the values are squared, the initial value, and how two values are combined.
 struct Reduction {
     int function;
     template <class V> __device__ V identity() const {
@@ -79,7 +79,7 @@ __device__ void reduce_columns_kernel(const T* x, T* y, u64 lines, u64 length, u
 
 // === arg ===
 
-// A candidate: its value and index; an index below 0 is none.
+// A candidate: its value and index; a negative index means none.
 template <class V> struct Extreme {
     V value;
     i64 index;
@@ -159,11 +159,11 @@ __device__ void softmax_rows_kernel(const T* x, T* y, u64 rows, u64 length, int 
 // Rows short enough for the registers of one warp: PACKS times 32 lanes of four neighbours.
 constexpr u32 PACKS = 8;
 
-// Row after row for each warp; whole blocks call it together.
+// The first row of each warp; warps go on row by row. Whole blocks call it together.
 __device__ inline u64 first_warp() { return first_index() / 32; }
 __device__ inline u64 warp_step() { return index_step() / 32; }
 
-// What one lane holds of a row.
+// The part of a row that one lane holds.
 template <class T> struct Held {
     float values[PACKS][4];
     u32 packs;
@@ -232,7 +232,8 @@ __device__ void softmax_columns_kernel(const T* x, T* y, u64 lines, u64 length, 
 
 // === layer normalisation ===
 
-// The mean first, then the squares of what differs from it: one pass over both would cancel.
+// Computes the mean first, then the squares of the differences from it: one pass over both would lose precision by
+// cancellation.
 template <class T>
 __device__ void layer_norm_kernel(const T* x, T* y, const T* scale, const T* shift, u64 rows, u64 length,
                                   float epsilon) {

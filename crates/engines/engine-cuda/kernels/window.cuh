@@ -11,7 +11,7 @@ struct Window {
     u64 pads_end[2];
 };
 
-// Where an element of the window lies.
+// The position of an element of the window.
 struct Place {
     bool inside;  // the image
     bool padded;  // inside the image or its declared padding
@@ -25,7 +25,7 @@ __device__ inline Place window_place(const Window& window, u32 out_row, u32 out_
     Place place;
     place.padded = row < window.in_size[0] + window.pads_begin[0] + window.pads_end[0] &&
                    column < window.in_size[1] + window.pads_begin[1] + window.pads_end[1];
-    // Before the image these wrap to large numbers.
+    // Positions before the image wrap to large numbers.
     row -= window.pads_begin[0];
     column -= window.pads_begin[1];
     place.inside = row < window.in_size[0] && column < window.in_size[1];

@@ -1,8 +1,8 @@
-//! The arena: all device memory the engine uses, divided once.
+//! The arena: all device memory that the engine uses, divided once.
 //!
-//! Entry points: [`Layout`] says which part is where; [`Pages`] lends pages to models; [`Space`] lends
-//! ranges to batches, and windows to models. Both lend until the lease is dropped, and neither ever takes anything away:
-//! without room they answer [`Error::OutOfMemory`].
+//! Entry points: [`Layout`] says where each part lies; [`Pages`] lends pages to models; [`Space`] lends ranges to
+//! batches, and windows to models. Both lend until the lease is dropped, and neither ever takes a lease back. Without
+//! room they return [`Error::OutOfMemory`].
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -19,16 +19,16 @@ use crate::{
     operation::{Address, Placed, Stage},
 };
 
-/// Room in windows for each page. Every model that is known has a window, whether it is on the device or not; a model
-/// for which no room is left has none and lives without.
+/// Slots in windows for each page. Every known model has a window, whether it is on the device or not. A model for
+/// which no slots are left has no window.
 const SLOTS: u64 = 8;
 
-/// What lies where in the arena: pages, workspace, inputs and outputs of batches. Behind it come the windows.
+/// The layout of the arena: pages, workspace, inputs and outputs of batches. The windows lie behind it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
     /// Size of a page.
     pub page_bytes: u64,
-    /// Pages there are; they begin at address 0.
+    /// Number of pages; they begin at address 0.
     pub pages: u64,
     /// Size of the workspace, which lies behind the pages.
     pub workspace_bytes: u64,
@@ -36,8 +36,8 @@ pub struct Layout {
     pub io_bytes: u64,
 }
 
-/// The pages of a device. Those given back longest ago are lent first, so that a model that comes back
-/// soon finds its own.
+/// The pages of a device. The pages given back longest ago are lent first, so that a model that comes back soon gets
+/// its own pages again.
 #[derive(Debug)]
 pub struct Pages {
     free: Mutex<VecDeque<u32>>,
@@ -111,12 +111,12 @@ impl Pages {
         })
     }
 
-    /// Pages that nobody holds.
+    /// Number of pages that nobody holds.
     pub fn free(&self) -> usize {
         self.free.lock().len()
     }
 
-    /// Lends pages: each the wished one, where as many are wished and that one is free.
+    /// Lends `count` pages. Each is the wished one if that page is free and as many pages are wished as are lent.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`] when fewer are free.
@@ -167,7 +167,7 @@ impl Drop for PageLease {
 // === impl Space ===
 
 impl<S: Stage> Space<S> {
-    /// A range, all free; `what` names it in errors.
+    /// A space of which all is free; `what` names it in errors.
     pub fn new(range: Range<Address<S>>, what: &'static str) -> Arc<Self> {
         let free = BTreeMap::from([(range.start, range.end)]);
         Arc::new(Self {

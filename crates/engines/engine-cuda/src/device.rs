@@ -1,4 +1,4 @@
-//! The device as the models see it: streams, memory, and who may use them.
+//! The device as the models see it: streams, memory, and the locks on them.
 
 use std::{
     sync::{
@@ -21,11 +21,11 @@ use crate::{
     parked::ParkedGraphs,
 };
 
-/// Staging chunks through which weights travel: one is filled while another is copied.
+/// Staging chunks through which weights are copied: one is filled while another is copied.
 const CHUNKS: u64 = 4;
 
-/// Share of free memory that is left alone when the number of pages is not configured: drivers and
-/// libraries need some of their own.
+/// Share of free memory that is left alone, as one part in this many, if the number of pages is not configured. Drivers
+/// and libraries need memory of their own.
 const LEFT_ALONE: u64 = 10;
 
 pub(crate) struct Device {
@@ -38,11 +38,11 @@ pub(crate) struct Device {
     pub staging: Arc<Space<Staging>>,
     /// Pinned memory for the pages of models that can be loaded.
     pub pinned: Arc<Space<Staging>>,
-    /// Addresses at which models read their pages; `None` where pages cannot be mapped.
+    /// Addresses at which models read their pages; `None` where the device cannot map pages.
     windows: Option<Arc<Space>>,
-    /// What models that are away have left.
+    /// The graphs of models that are not on the device.
     pub parked: ParkedGraphs,
-    /// How long mapping took, all in all; nanoseconds.
+    /// Total time that mapping took, nanoseconds.
     mapping_ns: AtomicU64,
     pub input: Stream,
     pub output: Stream,
@@ -52,17 +52,17 @@ pub(crate) struct Device {
     events: Mutex<Vec<Event>>,
 }
 
-/// Held by the one batch that executes.
+/// Lock that the one executing batch holds.
 pub(crate) struct Execution {
     pub stream: Stream,
     pub start: Event,
     pub end: Event,
 }
 
-/// Held by the one model that is loaded.
+/// Lock that the one loading model holds.
 struct Loading {
     stream: Stream,
-    /// Reached when a chunk's copy is done.
+    /// Each event is reached when the copy of its chunk is done.
     copied: Vec<Event>,
     /// First staging address of the chunks.
     chunks: StagingAddress,
@@ -70,12 +70,12 @@ struct Loading {
 
 /// The bytes of a model's pages on the host.
 pub(crate) enum Images {
-    /// In pinned memory, one behind the other: the device copies them by itself.
+    /// In pinned memory, contiguous: the device copies them by itself.
     Pinned {
         lease: SpaceLease<Staging>,
         lengths: Vec<u64>,
     },
-    /// Anywhere else: they travel through the staging chunks.
+    /// In ordinary memory: they are copied through the staging chunks.
     Ordinary(Vec<Bytes>),
 }
 
@@ -135,7 +135,7 @@ impl Device {
         self.execution.lock()
     }
 
-    /// Writes page images into pinned memory, where there is room.
+    /// Writes page images into pinned memory, if there is room.
     pub fn pin(&self, images: &[Bytes]) -> Result<Images, Error> {
         let lease = self.pinned.lend(pinned_bytes(images))?;
         let mut at = lease.start();
@@ -148,8 +148,8 @@ impl Device {
         Ok(Images::Pinned { lease, lengths })
     }
 
-    /// Addresses at which a model of so many pages reads them, wherever they lie; `None` where pages cannot be mapped
-    /// or no addresses are left.
+    /// Addresses at which a model of `pages` pages reads its pages, whichever pages it gets; `None` where the device
+    /// cannot map pages or no addresses are left.
     pub fn window(&self, pages: usize) -> Option<SpaceLease> {
         let bytes = pages as u64 * self.layout.page_bytes;
         let windows = self.windows.as_ref().filter(|_| bytes > 0)?;
@@ -161,13 +161,14 @@ impl Device {
         self.windows.is_some()
     }
 
-    /// How long mapping took, all in all.
+    /// Total time that mapping took.
     pub fn mapping_time(&self) -> Duration {
         Duration::from_nanos(self.mapping_ns.load(Ordering::Relaxed))
     }
 
-    /// Fills pages and maps them into the model's window, one model at a time. Pages are written in the arena: the
-    /// device copies while they are mapped. Answers where the model reads them; `None` where they lie.
+    /// Fills pages and maps them into the model's window, one model at a time. The pages are written in the arena, and
+    /// the device copies while they are mapped. Returns the address of the window in which the model reads the pages;
+    /// `None` if it reads them where they lie.
     pub fn fill_pages(
         &self,
         images: &Images,
@@ -177,13 +178,14 @@ impl Device {
         let loading = self.loading.lock();
         let copied = self.copy_images(&loading, images, lease);
         let mapped = window.filter(|window| self.map(*window, lease.pages()));
-        // Also after an error: what is read and written belongs to others soon.
+        // This also waits after an error, because others will soon use the memory that the copies read and write.
         let done = self.driver.synchronize(loading.stream);
         copied.and(done)?;
         Ok(mapped)
     }
 
-    /// Whether the device mapped pages into a window; where it has failed, the next call says so as well.
+    /// Maps pages into a window and returns whether the device did so. An error is only logged: if the device itself
+    /// has failed, the next call reports it too.
     fn map(&self, window: Address, pages: &[u32]) -> bool {
         let started = Instant::now();
         let mapped = self.driver.map(window, pages);
@@ -237,7 +239,7 @@ impl Device {
         self.driver.record(copied, loading.stream)
     }
 
-    /// Captures operations into a graph, which takes device memory that is the driver's own.
+    /// Captures operations into a graph. The graph takes device memory that belongs to the driver.
     pub fn capture(&self, operations: &[Operation]) -> Result<Graph, Error> {
         let stream = self.capture.lock();
         self.parked.make_room(self.driver.free_bytes()?);
@@ -252,14 +254,14 @@ impl Device {
         let Err(error) = launched else {
             return graph;
         };
-        // Of what was launched until then.
+        // This graph holds only what was launched before the error.
         if let Ok(graph) = graph {
             self.driver.destroy_graph(graph);
         }
         Err(error)
     }
 
-    /// Does something in a stream and waits for it.
+    /// Runs `work` in a stream and waits for the stream.
     pub fn wait_for(
         &self,
         stream: Stream,
@@ -277,17 +279,17 @@ impl Device {
     }
 }
 
-/// What page images take of pinned memory.
+/// Bytes of pinned memory that page images take.
 pub(crate) fn pinned_bytes(images: &[Bytes]) -> u64 {
     images.iter().map(|image| room(image.len())).sum()
 }
 
-/// What an image of a length takes of pinned memory.
+/// Bytes of pinned memory that an image of a given length takes.
 fn room(length: usize) -> u64 {
     (length as u64).next_multiple_of(ALIGNMENT)
 }
 
-/// Pages are as large as is configured, or larger where the device maps them in larger pieces.
+/// Divides the arena. A page has the configured size, rounded up to the unit in which the device maps memory.
 fn layout(driver: &dyn Driver, config: &Config, granularity: Option<u64>) -> Result<Layout, Error> {
     let up = |bytes: u64| bytes.next_multiple_of(ALIGNMENT);
     let page_bytes = config.page_bytes;

@@ -1,12 +1,11 @@
 //! The interface between the engine and a device.
 //!
-//! Entry points: [`Driver`]; [`recording::RecordingDriver`] computes on the host and checks the
-//! engine's discipline; `cuda` is the real one.
+//! Entry points: [`Driver`]; [`recording::RecordingDriver`] computes on the host and checks that the engine keeps the
+//! contract; `cuda` is the real driver.
 //!
-//! All device memory is one arena, all host memory that the device reads or writes one pinned
-//! staging area; both are made once by [`Driver::start`]. Addresses are byte offsets into them. Behind
-//! the arena there may be windows: addresses without memory of their own, at which pages of the arena
-//! are read.
+//! All device memory is one arena. All host memory that the device reads or writes is one pinned staging area.
+//! [`Driver::start`] makes both once. Addresses are byte offsets into them. Behind the arena there may be windows:
+//! addresses without memory of their own, at which pages of the arena are read.
 
 use std::{ops::Range, time::Duration};
 
@@ -20,7 +19,7 @@ pub mod recording;
 /// A byte offset into the pinned staging area.
 pub type StagingAddress = Address<Staging>;
 
-/// A queue of work; what is in one stream runs in order.
+/// A queue of work; the work in one stream runs in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Stream(pub u32);
 
@@ -41,10 +40,10 @@ pub enum Priority {
     High,
 }
 
-/// What a device is.
+/// The description of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Properties {
-    /// The maker's name for it.
+    /// The maker's name for the device.
     pub name: String,
     /// Its number in this process: the `0` in `cuda:0`.
     pub ordinal: u32,
@@ -54,7 +53,7 @@ pub struct Properties {
     pub memory_bytes: u64,
 }
 
-/// What a device computes that not every device does.
+/// Computations that not every device supports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Abilities {
     /// Convolutions by a library ([`crate::operation::Method::Library`]).
@@ -63,16 +62,16 @@ pub struct Abilities {
     pub attention: bool,
 }
 
-/// Memory that is made at the start.
+/// The memory that is made at the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reservation {
     /// The arena, device memory that operations and copies address. Aligned to 256 bytes or more.
     pub arena_bytes: u64,
     /// The pinned staging area of the host.
     pub staging_bytes: u64,
-    /// Device memory of the driver's own, which its libraries use while they compute.
+    /// Device memory that belongs to the driver and that its libraries use while they compute.
     pub scratch_bytes: u64,
-    /// The windows that are wanted.
+    /// The desired windows.
     pub paging: Option<Paging>,
 }
 
@@ -81,11 +80,11 @@ pub struct Reservation {
 pub struct Paging {
     /// Size of a page, a multiple of [`Driver::page_granularity`].
     pub page_bytes: u64,
-    /// Pages there are; they begin at address 0 of the arena.
+    /// Number of pages; they begin at address 0 of the arena.
     pub pages: u32,
     /// First address of the windows: a multiple of `page_bytes`, not before the end of the arena.
     pub windows: Address,
-    /// How many pages all windows together have room for.
+    /// Number of pages for which all windows together have room.
     pub slots: u64,
 }
 
@@ -97,10 +96,10 @@ impl Paging {
         self.windows..self.windows + self.slots * self.page_bytes
     }
 
-    /// The slots that so many pages take from an address of a window on.
+    /// The slots that `pages` take from an address of a window on.
     ///
     /// # Errors
-    /// [`Error::Failed`] where that is not inside the windows or a page is not one of the arena's.
+    /// [`Error::Failed`] if the range is not inside the windows or a page is not one of the arena's.
     pub(crate) fn slots_of(&self, window: Address, pages: &[u32]) -> Result<Range<usize>, Error> {
         let wrong = || {
             Error::Failed(format!(
@@ -138,7 +137,7 @@ impl Paging {
 ///   [`Error::Unsupported`] from [`Self::prepare`], [`Error::Lost`] after which nothing works
 ///   any more, else [`Error::Failed`]. Errors of asynchronous work come from a later call.
 pub trait Driver: Send + Sync {
-    /// What the device is.
+    /// The description of the device.
     fn properties(&self) -> &Properties;
 
     /// Free device memory now, bytes.
@@ -151,7 +150,7 @@ pub trait Driver: Send + Sync {
     /// ([`crate::operation::Method::Library`]).
     fn has_convolution(&self) -> bool;
 
-    /// What operations may be planned for it.
+    /// The operations that may be planned for the device.
     fn abilities(&self) -> Abilities {
         Abilities {
             convolution: self.has_convolution(),
@@ -159,16 +158,15 @@ pub trait Driver: Send + Sync {
         }
     }
 
-    /// What the size of pages in windows must be a multiple of, bytes; `None` where there can be no windows.
+    /// The size of pages in windows must be a multiple of this, bytes; `None` where windows are impossible.
     fn page_granularity(&self) -> Option<u64>;
 
-    /// Makes the arena and the staging area, and the windows where they are wanted. Answers whether there
-    /// are windows: a device that refuses them has everything else.
+    /// Makes the arena and the staging area, and the windows if they are desired. Returns whether there are windows: a
+    /// device that refuses them still has everything else.
     fn start(&self, reservation: &Reservation) -> Result<bool, Error>;
 
-    /// Maps pages into a window, one behind the other from `window` on, in place of what was there; costs
-    /// nothing where they are there already. Copies into the pages may be running. Nothing that reads
-    /// the window is.
+    /// Maps pages into a window, contiguously from `window` on, in place of what was there. This costs nothing if the
+    /// pages are already there. Copies into the pages may be running, but nothing that reads the window.
     fn map(&self, window: Address, pages: &[u32]) -> Result<(), Error>;
 
     /// A new stream.
@@ -210,13 +208,13 @@ pub trait Driver: Send + Sync {
         bytes: u64,
     ) -> Result<(), Error>;
 
-    /// A new event, which counts as reached until it is recorded.
+    /// A new event. It counts as reached until it is recorded.
     fn create_event(&self) -> Result<Event, Error>;
 
-    /// Puts the event into the stream behind what is there now; an earlier recording is forgotten.
+    /// Puts the event into the stream behind the work that is there now. An earlier recording is forgotten.
     fn record(&self, event: Event, stream: Stream) -> Result<(), Error>;
 
-    /// What comes into the stream from now on begins after the event's last recording is reached.
+    /// Makes work that enters the stream from now on wait until the event's last recording is reached.
     fn wait(&self, stream: Stream, event: Event) -> Result<(), Error>;
 
     /// Blocks the calling thread until the event's last recording is reached.
@@ -225,20 +223,19 @@ pub trait Driver: Send + Sync {
     /// Device time between two events that have been reached.
     fn elapsed(&self, from: Event, to: Event) -> Result<Duration, Error>;
 
-    /// Makes ready what [`Self::launch`] of this operation needs: loads the kernel, lets the
-    /// libraries choose an algorithm. Called before the first launch of an operation and never
-    /// while a stream is captured; may be slow. [`Error::Unsupported`] where the device has no
-    /// way to compute it.
+    /// Prepares what [`Self::launch`] of this operation needs: loads the kernel, lets the libraries choose an
+    /// algorithm. It is called before the first launch of an operation and never while a stream is captured. It may be
+    /// slow. [`Error::Unsupported`] if the device has no way to compute the operation.
     fn prepare(&self, operation: &Operation) -> Result<(), Error>;
 
     /// Puts a prepared operation into the stream.
     fn launch(&self, stream: Stream, operation: &Operation) -> Result<(), Error>;
 
-    /// From now on the stream records instead of running.
+    /// Makes the stream record from now on instead of running.
     fn begin_capture(&self, stream: Stream) -> Result<(), Error>;
 
-    /// Ends the recording and makes a graph of it; [`Error::Failed`] where nothing was recorded. Ends it
-    /// also where it fails.
+    /// Ends the recording and makes a graph of it; [`Error::Failed`] if nothing was recorded. The recording ends even
+    /// if this fails.
     fn end_capture(&self, stream: Stream) -> Result<Graph, Error>;
 
     /// Puts all of a graph into the stream.

@@ -31,24 +31,24 @@ const DATA_TYPES: [DataType; 8] = [
     DataType::Fp32,
 ];
 
-/// How the device's memory is divided, and what is kept ready.
+/// How the engine divides the device's memory, and what it keeps ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Config {
-    /// Size of a page, bytes; a multiple of 256. Larger weights are stored in several. Where the device maps memory in
-    /// larger pieces, pages are as many of them as are needed: mostly of 2 MiB.
+    /// Size of a page, bytes; a multiple of 256. Larger weights are stored in several pages. Where the device maps
+    /// memory in larger pieces, a page is as many of these pieces as are needed; pieces are usually 2 MiB.
     pub page_bytes: u64,
-    /// Pages of the cache; `None` takes nine tenths of the memory that the rest leaves.
+    /// Pages of the cache; `None` takes nine tenths of the memory that the other parts leave.
     pub pages: Option<u64>,
     /// Memory for activations, bytes.
     pub workspace_bytes: u64,
-    /// Memory for inputs and outputs of batches, bytes, on the device and pinned on the host.
+    /// Memory for inputs and outputs of batches, bytes, on the device and, pinned, on the host.
     pub io_bytes: u64,
     /// Memory for the libraries, bytes.
     pub scratch_bytes: u64,
-    /// Largest batch that has a graph before it comes.
+    /// Largest batch for which a graph is captured before it comes.
     pub largest_batch: u64,
-    /// Pinned host memory for models, bytes: those in it are loaded as fast as the device can copy,
-    /// without being read or planned again. Where it is full, the one used longest ago makes room.
+    /// Pinned host memory for models, bytes. A model in it is loaded as fast as the device can copy, without being read
+    /// or planned again. When the memory is full, the model used longest ago makes room.
     pub host_bytes: u64,
 }
 
@@ -65,7 +65,7 @@ struct Shared {
     device: Arc<Device>,
     config: Config,
     residents: LiveMap<Key, Resident>,
-    /// Used last at the end.
+    /// Prepared models; the one used last is at the end.
     prepared: Mutex<Vec<(Key, Arc<PreparedModel>)>>,
 }
 
@@ -88,10 +88,10 @@ impl Default for Config {
 // === impl CudaEngine ===
 
 impl CudaEngine {
-    /// Takes all the memory that the engine will ever use on a device.
+    /// Takes all the memory on a device that the engine will ever use.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`] when the device does not have what is configured.
+    /// [`Error::OutOfMemory`] when the device does not have the configured memory.
     pub fn new(driver: Arc<dyn Driver>, config: Config) -> Result<Self, Error> {
         let shared = Shared {
             device: Device::start(driver, &config)?,
@@ -104,22 +104,22 @@ impl CudaEngine {
         })
     }
 
-    /// Pages that no model holds.
+    /// Number of pages that no model holds.
     pub fn free_pages(&self) -> u64 {
         self.shared.device.pages.free() as u64
     }
 
-    /// Whether models read their pages in windows: loads into other pages than the last time need no new graphs.
+    /// Whether models read their pages in windows. Then a load into other pages than the last time needs no new graphs.
     pub fn has_windows(&self) -> bool {
         self.shared.device.has_windows()
     }
 
-    /// How long mapping pages took, all in all.
+    /// Total time that mapping pages took.
     pub fn mapping_time(&self) -> Duration {
         self.shared.device.mapping_time()
     }
 
-    /// The clock of the device's multiprocessors now, MHz.
+    /// Current clock of the device's multiprocessors, MHz.
     pub fn clock_mhz(&self) -> Result<u32, Error> {
         self.shared.device.driver.clock_mhz()
     }
@@ -156,13 +156,13 @@ impl CudaEngine {
         let prepared = PreparedModel::new(&request.model.whole()?, target, limits, place)?;
         let prepared = Arc::new(prepared);
         let mut kept = self.shared.prepared.lock();
-        // Of those in ordinary memory, only the last is kept.
+        // Of the models in ordinary memory, only the last is kept.
         kept.retain(|(_, other)| matches!(other.places.images, Images::Pinned { .. }));
         kept.push((key, Arc::clone(&prepared)));
         Ok(prepared)
     }
 
-    /// Pins page images where room can be made. Nothing is forgotten for what all pinned memory has no room for.
+    /// Pins page images if it can make room. It forgets nothing for images that exceed all pinned memory.
     fn place(&self, images: Vec<Bytes>) -> Images {
         if pinned_bytes(&images) > self.shared.config.host_bytes {
             return Images::Ordinary(images);
@@ -176,8 +176,8 @@ impl CudaEngine {
         }
     }
 
-    /// Forgets what was used longest ago of all that is not on the device; false where there is nothing. What is on the
-    /// device would keep its memory.
+    /// Forgets the model used longest ago of those that are not on the device; returns `false` where there is none. A
+    /// model on the device would keep its memory.
     fn forget_one(&self) -> bool {
         let mut kept = self.shared.prepared.lock();
         let unused = kept.iter().position(|(_, it)| Arc::strong_count(it) == 1);

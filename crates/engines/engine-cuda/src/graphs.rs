@@ -1,4 +1,4 @@
-//! Programs as graphs of the device.
+//! Programs captured as graphs of the device.
 
 use std::sync::Arc;
 
@@ -11,20 +11,21 @@ use crate::{
     plan::{Program, Slot},
 };
 
-/// A graph of one program, for its model's window, or for the pages that the model held when it was captured.
+/// A captured program. It is valid for its model's window or, without one, for the pages that the model held at the
+/// capture.
 pub(crate) struct CapturedGraph {
     device: Arc<Device>,
     pub program: Arc<Program>,
-    /// `None` where nothing is computed: the outputs are inputs or weights.
+    /// `None` where nothing is computed because all outputs are inputs or weights.
     pub graph: Option<Graph>,
-    /// Where each output lies when the graph is done.
+    /// Where each output lies when the graph has run.
     pub outputs: Vec<(Address, Slot)>,
 }
 
 // === impl CapturedGraph ===
 
 impl CapturedGraph {
-    /// Captures a program whose weights lie where `weight` says.
+    /// Captures a program whose weights lie at the addresses that `weight` returns.
     pub fn new(
         device: &Arc<Device>,
         program: Arc<Program>,

@@ -1,14 +1,13 @@
-//! The CUDA C++ kernels and how operations become launches of them.
+//! The CUDA C++ kernels, and the launches of kernels for operations.
 //!
-//! Entry points: [`SOURCES`] (the text of `kernels/`), [`launch`] (what to launch for an operation).
-//! Nothing here touches a device: the real driver compiles and launches, the tests run the same
-//! sources and the same launches in an emulation of CUDA's execution model on the host.
+//! Entry points: [`SOURCES`] (the text of `kernels/`), [`launch`] (the launch for an operation). Nothing here touches a
+//! device: the real driver compiles and launches, and the tests run the same sources and launches in an emulation of
+//! CUDA's execution model on the host.
 //!
-//! The sources are compiled by NVRTC when a device is opened, to machine code of exactly that device.
-//! A file of PTX made ahead would have to be translated by the graphics driver, which is the slower
-//! half of the work, and drivers refuse PTX of a newer toolkit; machine code for every device made
-//! ahead needs a toolkit where Sextant is built. All of it happens before the first model is loaded:
-//! nothing is compiled or loaded while batches run.
+//! NVRTC compiles the sources when a device is opened, to machine code of exactly that device. The graphics driver
+//! would have to translate PTX that was made in advance, which is the slower half of the work, and drivers refuse PTX
+//! of a newer toolkit. Machine code for every device, made in advance, needs a toolkit where Sextant is built. All of
+//! this happens before the first model is loaded: nothing is compiled or loaded while batches run.
 
 mod attention;
 mod compute;
@@ -31,7 +30,7 @@ pub struct Launch {
     pub grid: u32,
     /// Threads of a block: whole warps.
     pub block: u32,
-    /// What it is called with.
+    /// The parameters of the call.
     pub parameters: Parameters,
 }
 
@@ -42,7 +41,7 @@ pub struct Source {
     pub name: &'static str,
     /// Its text, the common headers in front.
     pub text: &'static str,
-    /// Families of kernels: the beginnings of their names with the endings that there are.
+    /// Families of kernels: the beginnings of their names, with the endings that exist.
     families: &'static [(&'static [&'static str], &'static [&'static str])],
 }
 
@@ -123,8 +122,8 @@ pub fn compiler_options((major, minor): (u32, u32)) -> Vec<String> {
     ]
 }
 
-/// What to launch for an operation; `None` where there is nothing to compute. A [`Operation::Gemm`]
-/// gives the kernel for those that cuBLASLt has no algorithm for.
+/// The launch for an operation; `None` where there is nothing to compute. A [`Operation::Gemm`] gives the kernel that
+/// computes it where cuBLASLt has no algorithm.
 ///
 /// # Errors
 /// [`Error::Unsupported`] for a convolution that is planned for the device's library, for functions
@@ -153,7 +152,8 @@ pub fn launch(operation: &Operation) -> Result<Option<Launch>, Error> {
     }
 }
 
-/// A copy of whole packs of 16 bytes between addresses of the device, by a few blocks: it runs beside what computes.
+/// A copy of whole packs of 16 bytes between addresses of the device, with few blocks, so that it runs beside
+/// computations.
 pub(crate) fn copy_between(from: u64, to: u64, bytes: u64) -> Launch {
     const BLOCKS: u32 = 32;
     let packs = bytes / 16;
@@ -171,7 +171,7 @@ pub(crate) fn copy_between(from: u64, to: u64, bytes: u64) -> Launch {
 // === impl Source ===
 
 impl Source {
-    /// The kernels in it.
+    /// The kernels of the source.
     pub fn kernels(&self) -> Vec<String> {
         let join = |first: &&str, last: &&str| match last.is_empty() {
             true => (*first).to_owned(),
@@ -187,13 +187,13 @@ impl Source {
 
 // === impl Launch ===
 
-/// Threads of a block where each has its own element.
+/// Threads of a block where each thread has its own element.
 const BLOCK: u64 = 256;
-/// Blocks at most; kernels go on with what is left.
+/// Most blocks; the kernels loop over the remaining elements.
 const GRID: u64 = 1 << 20;
 
 impl Launch {
-    /// One thread for each of `items`, as far as the grid reaches.
+    /// One thread for each of `items`, up to the size of the grid.
     fn flat(kernel: String, items: u64, parameters: Parameters) -> Self {
         Self {
             kernel,
@@ -239,7 +239,7 @@ fn suffix(element: Element) -> &'static str {
     }
 }
 
-/// The code of an element type in the sources.
+/// The code of an element type in the CUDA sources.
 fn code(element: Element) -> i32 {
     match element {
         Element::F32 => 0,
@@ -264,12 +264,12 @@ fn float_only(text: &str, element: Element) -> Result<(), Error> {
     }
 }
 
-/// Values of 16 bytes.
+/// Number of values in 16 bytes.
 fn lanes(element: Element) -> u64 {
     16 / element.bytes()
 }
 
-/// Whether 16 bytes can be accessed at once at all of these addresses.
+/// Whether 16 bytes can be accessed at once at each of these addresses.
 fn aligned(addresses: &[Address]) -> bool {
     addresses.iter().all(|address| address.get() % 16 == 0)
 }

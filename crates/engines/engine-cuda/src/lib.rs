@@ -1,17 +1,17 @@
-//! ONNX graphs on NVIDIA GPUs behind the engine trait.
+//! An engine that runs ONNX graphs on NVIDIA GPUs.
 //!
-//! Entry points: [`CudaEngine::open`] on a device of this machine, [`CudaEngine::new`] over any
+//! Entry points: [`CudaEngine::open`] opens the engine on a device of this machine, [`CudaEngine::new`] over any
 //! [`driver::Driver`].
 //!
-//! A file is read once ([`lower::Graph`]) and lowered for each set of input shapes to
-//! [`operation::Operation`]s ([`lower()`](lower::lower)); [`plan`] gives weights and activations their
-//! places; a driver captures the operations into a graph, which a batch replays.
-//! [`driver::recording`] is a driver without a device: it computes by [`reference`](mod@reference).
+//! A file is read once ([`lower::Graph`]) and lowered for each set of input shapes to [`operation::Operation`]s
+//! ([`lower()`](lower::lower)). [`plan`] places weights and activations. A driver captures the operations into a graph,
+//! which each batch replays. [`driver::recording`] is a driver without a device: it computes by
+//! [`reference`](mod@reference).
 //!
-//! **Invariant:** knows nothing of requests or queues. Everything that decides how long a batch takes
-//! is fixed before the batch comes: addresses, shapes, kernels and the order in which they run. After
-//! the start no pinned memory is allocated, and of the device's none but what the driver keeps for captured graphs and for
-//! mapping pages.
+//! **Invariant:** the engine knows nothing of requests or queues. Everything that decides how long a batch takes is
+//! fixed before the batch comes: addresses, shapes, kernels and the order in which they run. After the start the engine
+//! allocates no pinned memory, and no device memory except what the driver keeps for captured graphs and for mapping
+//! pages.
 
 pub mod arena;
 mod device;

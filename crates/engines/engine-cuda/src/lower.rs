@@ -1,13 +1,13 @@
-//! From an ONNX graph to operations with static parameters, for one set of input shapes.
+//! Lowers an ONNX graph to operations with static parameters, for one set of input shapes.
 //!
-//! Entry points: [`Graph::read`], once for a file; [`lower`], once for each set of shapes.
+//! Entry points: [`Graph::read`], called once for a file; [`lower`], called once for each set of shapes.
 //!
-//! With the input shapes known, every shape in the graph is known: what the graph computes from shapes
-//! is folded on the host while it is lowered, operators that only change a shape become another view of
-//! the same bytes, and the others become [`Operation`]s. Their addresses are symbolic: a buffer's number
-//! and an offset into it ([`Buffer`]); [`crate::plan`] gives the buffers places.
+//! With the input shapes known, every shape in the graph is known. Lowering folds on the host what the graph computes
+//! from shapes. Operators that only change a shape become another view of the same bytes, and the other operators
+//! become [`Operation`]s. Their addresses are symbolic: the number of a buffer and an offset into it ([`Buffer`]).
+//! [`crate::plan`] places the buffers.
 //!
-//! Half precisions change what floats are stored as ([`Target::element`]), not what is computed.
+//! Half precisions change how floats are stored ([`Target::element`]), not what is computed.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -51,10 +51,10 @@ use constant::Constant;
 use context::Lowering;
 use node::Call;
 
-/// What is lowered for.
+/// The device and the precision for which a graph is lowered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Target {
-    /// What 32-bit floats of the graph are stored as.
+    /// How the 32-bit floats of the graph are stored.
     pub float: Element,
     /// How their products are computed.
     pub arithmetic: Arithmetic,
@@ -66,8 +66,8 @@ pub struct Target {
     pub page_bytes: u64,
 }
 
-/// A place for bytes on the device, before it has an address. The symbolic address of byte `offset` of
-/// buffer `index` is `index << OFFSET_BITS | offset`.
+/// A range of bytes on the device that has no address yet. The symbolic address of byte `offset` of buffer `index` is
+/// `index << OFFSET_BITS | offset`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Buffer {
     /// Size.
@@ -79,26 +79,26 @@ pub struct Buffer {
 /// What a buffer holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Content {
-    /// All that comes to the device with a batch: its inputs, and constants that depend on shapes.
+    /// Everything that comes to the device with a batch: its inputs, and constants that depend on shapes.
     Inputs,
-    /// What operations write.
+    /// The output of operations.
     Activation,
-    /// A weight, by its place in the [`Weights`].
+    /// A weight, by its position in the [`Weights`].
     Weight(usize),
 }
 
-/// Bits of a symbolic address that are the offset into the buffer.
+/// Bits of a symbolic address that hold the offset into the buffer.
 pub const OFFSET_BITS: u32 = 40;
 
-/// Every buffer, input and constant begins at a multiple of this, bytes.
+/// Alignment of every buffer, input and constant, bytes.
 pub const ALIGNMENT: u64 = 256;
 
-/// A tensor that the caller gives or takes.
+/// A tensor that the caller passes in or gets back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Port {
     /// Symbolic address.
     pub address: Address<Symbolic>,
-    /// Type outside.
+    /// The type that the caller uses.
     pub data_type: DataType,
     /// Shape.
     pub dims: Vec<u64>,
@@ -107,30 +107,30 @@ pub struct Port {
 /// A lowered graph.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Draft {
-    /// Places; the first is [`Content::Inputs`].
+    /// The buffers; the first is [`Content::Inputs`].
     pub buffers: Vec<Buffer>,
-    /// In the order in which they run.
+    /// The operations in the order in which they run.
     pub operations: Vec<Operation<Symbolic>>,
-    /// In the signature's order.
+    /// The inputs in the signature's order.
     pub inputs: Vec<Port>,
-    /// Constants in the first buffer, by offset.
+    /// The constants in the first buffer, by offset.
     pub constants: Vec<(u64, Bytes)>,
-    /// In the signature's order.
+    /// The outputs in the signature's order.
     pub outputs: Vec<Port>,
 }
 
-/// The weights that programs of one artefact use. A key says what a weight was made of and how, so
-/// programs for other shapes find it again.
+/// The weights that the programs of one artefact use. A key says what a weight was made of and how, so programs for
+/// other shapes find it again.
 #[derive(Debug, Default)]
 pub struct Weights {
     keys: BTreeMap<String, usize>,
     contents: Vec<Bytes>,
-    /// Those that may be single numbers; they stay when the contents are dropped.
+    /// Weights that may be single numbers. They remain when the contents are dropped.
     numbers: BTreeMap<usize, Bytes>,
     frozen: bool,
 }
 
-/// Largest element.
+/// Size of the largest element.
 const MAX_NUMBER_BYTES: usize = 8;
 
 /// Lowers a graph for input shapes in the order of its inputs.
@@ -195,7 +195,7 @@ fn run(lowering: &mut Lowering<'_>, node: &node::Node, opset: i64) -> Result<(),
 // === impl Target ===
 
 impl Target {
-    /// What values of an ONNX type are stored as; `None` where the device has no such type.
+    /// The element in which values of an ONNX type are stored; `None` where the device has no such type.
     pub fn element(&self, data_type: DataType) -> Option<Element> {
         Some(match data_type {
             DataType::Fp32 => self.float,
@@ -210,7 +210,7 @@ impl Target {
         })
     }
 
-    /// The target of a precision; `None` for 8-bit ones.
+    /// The target of a precision; `None` for 8-bit precisions.
     pub fn new(precision: Precision, abilities: Abilities, page_bytes: u64) -> Option<Self> {
         let (float, arithmetic) = match precision {
             Precision::Fp32 => (Element::F32, Arithmetic::Full),
@@ -235,12 +235,12 @@ impl Target {
 // === impl Weights ===
 
 impl Weights {
-    /// From now on nothing is added: programs that need other constants bring them with each batch.
+    /// Allows no more weights. Programs that need other constants bring them with each batch.
     pub fn freeze(&mut self) {
         self.frozen = true;
     }
 
-    /// The weights' bytes as they lie on the device.
+    /// The contents of the weights as they lie on the device.
     pub fn contents(&self) -> &[Bytes] {
         &self.contents
     }
@@ -250,7 +250,7 @@ impl Weights {
         self.contents.iter().map(|it| it.len() as u64).sum()
     }
 
-    /// Forgets the bytes, for what only needs the places.
+    /// Drops the contents, for callers that need only the places.
     pub fn drop_contents(&mut self) {
         self.contents.clear();
     }
@@ -260,8 +260,8 @@ impl Weights {
         self.numbers.get(&index)
     }
 
-    /// The place of a weight; `make` is asked for its bytes when it is new. `None` when it is new
-    /// and nothing may be added.
+    /// The place of a weight. A new weight gets its bytes from `make`. `None` if the weight is new and no more weights
+    /// are allowed.
     fn place(&mut self, key: &str, make: impl FnOnce() -> Bytes) -> Option<usize> {
         if let Some(index) = self.keys.get(key) {
             return Some(*index);

@@ -17,8 +17,8 @@ use crate::{
     writes::Writes,
 };
 
-/// Graphs of one model at most; beyond, the one used longest ago goes. Only models with dynamic
-/// dimensions beside the batch ever come near it.
+/// Most graphs of one model. Beyond this number, the graph used longest ago is dropped. Only models with dynamic
+/// dimensions besides the batch come near it.
 const GRAPHS: usize = 64;
 
 /// A model whose weights are in pages.
@@ -26,13 +26,13 @@ pub(crate) struct Resident {
     device: Arc<Device>,
     prepared: Arc<PreparedModel>,
     pages: PageLease,
-    /// Where the pages are read; `None` where they lie.
+    /// Where the pages are read; `None` where they are read in the arena.
     window: Option<Address>,
-    /// Used last at the end.
+    /// The captured graphs; the one used last is at the end.
     graphs: Mutex<Vec<(Shapes, Arc<CapturedGraph>)>>,
 }
 
-/// A handle.
+/// A handle to a loaded model.
 pub(crate) struct CudaModel {
     resident: Arc<Resident>,
 }
@@ -43,12 +43,12 @@ struct Batch {
     captured: Arc<CapturedGraph>,
     io: SpaceLease,
     staging: SpaceLease<Staging>,
-    /// Rows of the batch and of the program, where they are counted.
+    /// Rows of the batch and rows of the program, where the model is batched.
     rows: Option<(u64, u64)>,
     executed: bool,
 }
 
-/// An input of a batch: the elements of one query, or of several one behind the other.
+/// An input of a batch: the elements of one query, or those of several queries joined.
 struct BatchInput<'a> {
     dims: Vec<usize>,
     pieces: Vec<&'a [u8]>,
@@ -64,7 +64,7 @@ impl<'a> BatchInput<'a> {
         }
     }
 
-    /// The same input of several queries; `None` where they differ in more than their rows.
+    /// The same input of several queries; `None` if the inputs differ in more than their rows.
     fn of_all(parts: &[&'a [NamedTensor]], index: usize) -> Option<Self> {
         let tensors = parts.iter().map(|part| &part[index].tensor);
         let first = tensors.clone().next()?;
@@ -83,7 +83,7 @@ impl<'a> BatchInput<'a> {
     }
 }
 
-/// The elements of a tensor of numbers.
+/// The bytes of a tensor of numbers.
 fn plain(tensor: &Tensor) -> Option<&[u8]> {
     match tensor.data() {
         Data::Plain(bytes) => Some(bytes),
@@ -94,8 +94,8 @@ fn plain(tensor: &Tensor) -> Option<&[u8]> {
 // === impl Resident ===
 
 impl Resident {
-    /// Takes pages, fills them, and captures a graph for every shape that is known now. The graphs of the last time serve
-    /// again: in a window wherever the pages lie, else in the pages that the model had.
+    /// Takes pages, fills them, and captures a graph for every shape that is known now. The graphs of the last time are
+    /// used again: in a window wherever the pages lie, otherwise only in the pages that the model had.
     pub fn load(device: &Arc<Device>, prepared: Arc<PreparedModel>) -> Result<Self, Error> {
         let wished = prepared.parked.lock().pages.clone();
         let pages = device.pages.lend(prepared.packing.pages(), &wished)?;
@@ -125,8 +125,8 @@ impl Resident {
         self.prepared.weights_bytes
     }
 
-    /// Bytes of the pages that are held beyond those that the weights would fill without gaps. What
-    /// batches compute with lies in the workspace, which is not a model's own.
+    /// Bytes of held pages beyond what the weights would fill without gaps. The workspace in which batches compute
+    /// belongs to no single model.
     fn gaps_bytes(&self) -> u64 {
         let page_bytes = self.device.layout.page_bytes;
         let filled = self.prepared.weights_bytes.div_ceil(page_bytes);
@@ -146,12 +146,12 @@ impl Resident {
         })
     }
 
-    /// The graph for inputs of the given shapes; planned and captured now where none was foreseen.
+    /// The graph for inputs of the given shapes. It is planned and captured now if it was not captured before.
     fn captured(&self, shapes: Shapes) -> Result<Arc<CapturedGraph>, Error> {
         if let Some(captured) = self.known(&shapes) {
             return Ok(captured);
         }
-        // Batches of known shapes do not wait meanwhile.
+        // No lock is held here, so batches of known shapes do not wait.
         let captured = Arc::new(self.capture(self.prepared.plan(&shapes)?)?);
         if let Some(captured) = self.known(&shapes) {
             return Ok(captured);
@@ -164,7 +164,7 @@ impl Resident {
         Ok(captured)
     }
 
-    /// The graph for inputs of the given shapes, which counts as used now.
+    /// The graph for inputs of the given shapes, marked as used now.
     fn known(&self, shapes: &Shapes) -> Option<Arc<CapturedGraph>> {
         let mut graphs = self.graphs.lock();
         let index = graphs.iter().position(|(known, _)| known == shapes)?;
@@ -283,8 +283,7 @@ impl Batch {
         input.end - input.start
     }
 
-    /// Takes the inputs to the device and waits until they are there. Rows that only the program has
-    /// are zeros.
+    /// Copies the inputs to the device and waits for the copy. Rows that exist only in the program are zeros.
     fn bring(&self, inputs: &[BatchInput<'_>]) -> Result<(), Error> {
         let program = &self.captured.program;
         let mut writes = Writes::default();
@@ -301,7 +300,7 @@ impl Batch {
         }
         slots.sort_by_key(|(offset, ..)| *offset);
         for (offset, pieces, length) in slots {
-            // Gaps are written too: the copy takes all in one piece.
+            // Gaps are written too, because one copy takes the whole range.
             writes.zeros(offset);
             pieces.iter().for_each(|piece| writes.bytes(piece));
             writes.zeros(offset + length);
@@ -316,7 +315,7 @@ impl Batch {
         })
     }
 
-    /// Computes the outputs and waits for them.
+    /// Computes the outputs and waits for the result.
     fn execute(&self, execution: &Execution) -> Result<(), Error> {
         let device = &self.resident.device;
         let (driver, stream) = (&device.driver, execution.stream);
@@ -363,7 +362,7 @@ impl StagedBatch for Batch {
         let device = &self.resident.device;
         let execution = device.execution();
         if let Err(error) = self.execute(&execution) {
-            // What was begun reads the model's pages and the batch's memory, which others get next.
+            // Work that has begun reads the model's pages and the batch's memory, which others get next.
             let _ended = device.driver.synchronize(execution.stream);
             return Err(error);
         }

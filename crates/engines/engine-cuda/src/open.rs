@@ -7,7 +7,7 @@ use sextant_engine::Error;
 use crate::{Config, CudaEngine, driver::cuda::CudaDriver};
 
 impl CudaEngine {
-    /// Opens device `ordinal` of this machine, 0 for the first, and takes its memory.
+    /// Opens device `ordinal` of this machine, 0 for the first, and takes the device's memory.
     ///
     /// # Errors
     /// [`Error::Unavailable`] where there is no such device or a library is missing, saying what to do;

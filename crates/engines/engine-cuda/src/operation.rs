@@ -1,17 +1,16 @@
-//! What a device can be asked to compute.
+//! The operations that a device can compute.
 //!
-//! Every parameter is static: addresses are byte offsets into the arena once they are [`Placed`], shapes and strides are
-//! numbers. An [`Operation`] that was prepared once can therefore be captured into a graph and
-//! replayed without a look at the host.
+//! Every parameter is static: addresses are byte offsets into the arena once they are [`Placed`], shapes and strides
+//! are numbers. So an [`Operation`] that was prepared once can be captured into a graph and replayed without the host.
 //!
-//! There are few operations, said generally: one strided [`Copy`](struct@Copy) serves transposing, slicing,
-//! expanding, joining, padding and conversion; operators that only change a shape cost nothing and
-//! do not appear here. Arithmetic is in 32-bit floats whatever the storage, sums included; a result
-//! is rounded once, when it is stored. Integers are computed in 64 bits.
+//! There are few, general operations: one strided [`Copy`](struct@Copy) serves transposing, slicing, expanding,
+//! joining, padding and conversion. Operators that only change a shape cost nothing and have no operation. Arithmetic,
+//! sums included, uses 32-bit floats whatever the storage type; a result is rounded once, when it is stored. Integers
+//! are computed in 64 bits.
 //!
-//! Contract of all operations: tensors are row-major and contiguous unless strides are given;
-//! addresses are multiples of their element's size; output ranges overlap no input range and no
-//! other output; counts of zero compute nothing.
+//! Contract of all operations: tensors are row-major and contiguous unless strides are given; addresses are multiples
+//! of their element's size; an output range overlaps no input range and no other output; an operation with a count of
+//! zero computes nothing.
 
 use std::ops::Range;
 
@@ -53,7 +52,7 @@ pub enum Element {
     Bool,
 }
 
-/// Applied to a result before it is stored.
+/// The function that is applied to a result before it is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Activation {
     /// Nothing.
@@ -106,17 +105,17 @@ impl Element {
 // === impl Operation ===
 
 impl<S: Stage> Operation<S> {
-    /// Byte ranges of the arena that are read, gaps between strided elements included.
+    /// Byte ranges of the arena that the operation reads, gaps between strided elements included.
     pub fn reads(&self) -> Vec<Range<Address<S>>> {
         extent::reads(self)
     }
 
-    /// The byte range of the arena that is written, gaps between strided elements included.
+    /// Byte range of the arena that the operation writes, gaps between strided elements included.
     pub fn writes(&self) -> Range<Address<S>> {
         extent::writes(self)
     }
 
-    /// The same operation at its addresses of another stage.
+    /// The same operation with addresses of another stage.
     pub fn map_addresses<T: Stage>(
         &self,
         place: impl Fn(Address<S>) -> Address<T>,

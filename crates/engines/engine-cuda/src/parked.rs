@@ -1,10 +1,10 @@
 //! Graphs of models that are not on the device.
 //!
-//! Entry point: [`ParkedGraphs`]. A model that comes back uses the graphs of the last time. Meanwhile they keep device
-//! memory, which is the driver's own and of which no more is left than what the arena has not taken. Its size is for the
-//! driver to decide, so it is measured: where less than half is left, each new graph costs those of the model that went
-//! longest ago. Whether the driver gives memory back when a graph is destroyed or keeps it for the next one, it takes no
-//! more than that from then on.
+//! Entry point: [`ParkedGraphs`]. A model that comes back to the device uses its graphs of the last time. Meanwhile the
+//! graphs keep device memory that belongs to the driver, of which there is only what the arena has left. The driver
+//! decides how large this memory is, so it is measured: when less than half of it is left, each new graph costs the
+//! graphs of the model that left longest ago. When a graph is destroyed, the driver gives its memory back or keeps it
+//! for the next graph; in both cases it takes no more memory from then on.
 
 use std::sync::{Arc, Weak};
 
@@ -16,32 +16,33 @@ use crate::{
     prepared::{PreparedModel, Shapes},
 };
 
-/// Of the memory that is left at the start, the part below which graphs are destroyed: one half.
+/// Graphs are destroyed when free memory falls below one part in this many of the memory that is free at the start: one
+/// half.
 const KEPT_FREE: u64 = 2;
 
-/// What a model has left on the device.
+/// What a model has left behind on the device.
 #[derive(Default)]
 pub(crate) struct ParkedState {
-    /// Where it lay.
+    /// The pages that it had.
     pub pages: Vec<u32>,
-    /// Where it read them; `None` where they lie.
+    /// Where it read its pages; `None` where it read them in the arena.
     pub window: Option<Address>,
-    /// Good for the window, or for these pages.
+    /// The graphs, valid for the window or, without one, for these pages.
     pub graphs: Vec<(Shapes, Arc<CapturedGraph>)>,
 }
 
-/// See the module.
+/// The parked graphs of a device; see the module.
 pub(crate) struct ParkedGraphs {
     /// Free memory, bytes, below which graphs are destroyed.
     scarce_bytes: u64,
-    /// Models that have gone, the last at the end. Some have come back.
+    /// Models that have left the device, the last at the end. Some have come back.
     gone: Mutex<Vec<Weak<PreparedModel>>>,
 }
 
 // === impl ParkedGraphs ===
 
 impl ParkedGraphs {
-    /// For a device of which so much is left.
+    /// For a device with `free_bytes` free bytes.
     pub fn new(free_bytes: u64) -> Self {
         Self {
             scarce_bytes: free_bytes / KEPT_FREE,
@@ -49,7 +50,7 @@ impl ParkedGraphs {
         }
     }
 
-    /// Keeps what a model leaves.
+    /// Keeps the state that a model leaves behind.
     pub fn park(&self, model: &Arc<PreparedModel>, parked: ParkedState) {
         let has_graphs = !parked.graphs.is_empty();
         *model.parked.lock() = parked;
@@ -60,7 +61,7 @@ impl ParkedGraphs {
         }
     }
 
-    /// Before a new graph, with so much memory free.
+    /// Makes room before a new graph, with `free_bytes` of memory free.
     pub fn make_room(&self, free_bytes: u64) {
         if free_bytes >= self.scarce_bytes {
             return;
@@ -74,7 +75,7 @@ impl ParkedGraphs {
         }
     }
 
-    /// The model that went longest ago, which is forgotten here.
+    /// Removes and returns the model that left longest ago.
     fn oldest(&self) -> Option<Arc<PreparedModel>> {
         let mut gone = self.gone.lock();
         while !gone.is_empty() {

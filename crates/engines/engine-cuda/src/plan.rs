@@ -1,7 +1,7 @@
-//! Places for everything that a lowered graph needs, fixed before any batch comes.
+//! Places for everything that a lowered graph needs. They are fixed before any batch comes.
 //!
-//! Entry points: [`Program::plan`] places activations in a workspace by their lifetimes;
-//! [`Packing::new`] places weights in pages.
+//! Entry points: [`Program::plan`] places activations in a workspace by their lifetimes; [`Packing::new`] places
+//! weights in pages.
 
 use std::ops::Range;
 
@@ -13,17 +13,17 @@ use crate::{
     operation::{Address, Operation, Planned, Symbolic},
 };
 
-/// Set in addresses that lie in a weight; the weight's number follows, then the offset.
+/// This bit is set in an address inside a weight. The number of the weight follows, then the offset.
 const WEIGHT: u64 = 1 << 63;
 
-/// A graph for one set of input shapes. Its addresses are offsets into the workspace, or name a
-/// weight, until [`Self::bind`] knows where both are.
+/// A graph for one set of input shapes. Its addresses are offsets into the workspace, or name a weight, until
+/// [`Self::bind`] knows where both lie.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Program {
     operations: Vec<Operation<Planned>>,
     /// Bytes of workspace in use.
     pub workspace_bytes: u64,
-    /// All that comes with a batch: a range of the workspace.
+    /// The data that comes with a batch: a range of the workspace.
     pub input: Range<Address<Planned>>,
     /// In the signature's order.
     pub inputs: Vec<Slot>,
@@ -45,7 +45,7 @@ pub struct Slot {
     pub dims: Vec<u64>,
 }
 
-/// Where each weight lies: page and offset. The same for all batch sizes and all times it is loaded.
+/// Page and offset of each weight. They are the same for all batch sizes and for every load.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Packing {
     places: Vec<(u32, u64)>,
@@ -53,7 +53,7 @@ pub struct Packing {
     pub used_bytes: Vec<u64>,
 }
 
-/// A buffer with its time of use: operations `from..=to`.
+/// A buffer with its lifetime: operations `from..=to`.
 struct Life {
     buffer: usize,
     bytes: u64,
@@ -64,8 +64,8 @@ struct Life {
 // === impl Program ===
 
 impl Program {
-    /// Places what a draft needs. Larger buffers first, each at the lowest offset that no buffer
-    /// alive at the same time has.
+    /// Places the buffers of a draft. Larger buffers come first; each gets the lowest offset that no buffer alive at
+    /// the same time occupies.
     pub fn plan(draft: Draft) -> Self {
         let lives = lives(&draft);
         let offsets = place(&draft, lives);
@@ -112,7 +112,7 @@ impl Program {
         }
     }
 
-    /// The operations with the workspace at `workspace` and each weight where `weight` says.
+    /// The operations with the workspace at `workspace` and each weight at the address that `weight` returns.
     pub fn bind(
         &self,
         workspace: Address,
@@ -131,13 +131,13 @@ impl Program {
         (operations.collect(), outputs.collect())
     }
 
-    /// Whether the first dimension of every output is the given one.
+    /// Whether the first dimension of every output is `rows`.
     pub fn has_rows(&self, rows: u64) -> bool {
         let mut slots = self.outputs.iter().map(|(_, slot)| slot);
         slots.all(|slot| slot.dims.first() == Some(&rows))
     }
 
-    /// How many operations a run takes.
+    /// Number of operations in a run.
     pub fn operations(&self) -> usize {
         self.operations.len()
     }
@@ -156,7 +156,7 @@ impl Slot {
 // === impl Packing ===
 
 impl Packing {
-    /// Packs weights of the given sizes, none above a page: larger ones first, each into the first
+    /// Packs weights of the given sizes, none larger than a page. Larger weights come first; each goes into the first
     /// page with room for it.
     pub fn new(sizes: &[u64], page_bytes: u64) -> Self {
         let mut order: Vec<usize> = (0..sizes.len()).collect();
@@ -186,7 +186,7 @@ impl Packing {
         self.places[weight]
     }
 
-    /// The pages' bytes, with zeros between the weights.
+    /// The contents of the pages, with zeros between the weights.
     pub fn images(&self, contents: &[Bytes]) -> Vec<Bytes> {
         let mut images: Vec<Vec<u8>> = self
             .used_bytes
@@ -207,8 +207,7 @@ fn parts(address: u64) -> (usize, u64) {
     ((address >> OFFSET_BITS) as usize, offset)
 }
 
-/// When each buffer but the weights is in use. Inputs are there from the first operation on, outputs
-/// until the last.
+/// The lifetime of each buffer except the weights. Inputs live from the first operation on, outputs until the last.
 fn lives(draft: &Draft) -> Vec<Life> {
     let mut spans: Vec<Option<(usize, usize)>> = vec![None; draft.buffers.len()];
     spans[0] = Some((0, 0));

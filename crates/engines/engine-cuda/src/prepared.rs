@@ -1,5 +1,5 @@
-//! What is known of an artefact at one precision before it is on the device, kept on the host: the
-//! graph, the pages' bytes, and a program for each set of input shapes.
+//! An artefact at one precision, prepared on the host before it is on the device: the graph, the contents of the pages,
+//! and a program for each set of input shapes.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -16,33 +16,33 @@ use crate::{
     plan::{Packing, Program},
 };
 
-/// Sizes tried for dynamic dimensions other than the batch, so that weights are known and unsupported
-/// operators are named before a batch comes.
+/// Sizes that are tried for dynamic dimensions other than the batch. So the weights are known, and unsupported
+/// operators are reported, before a batch comes.
 const TRIALS: [u64; 5] = [8, 32, 224, 128, 1];
 
-/// Rows of a batch while sizes are tried: a number that hardly any other dimension has.
+/// Rows of a batch while sizes are tried. Hardly any other dimension has this size.
 const ROWS_TRIED: u64 = 3;
 
 /// Shapes of all inputs.
 pub(crate) type Shapes = Vec<Vec<u64>>;
 
-/// How batches are made to fit planned programs.
+/// How batches are fitted to planned programs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
-    /// Largest batch that is planned before one comes.
+    /// Largest batch that is planned in advance.
     pub largest_batch: u64,
     pub workspace_bytes: u64,
 }
 
-/// What a model has beside its weights, wherever they come to lie.
+/// What a model has besides its weights, whichever pages they get.
 pub(crate) struct Places {
-    /// The pages' bytes, on the host.
+    /// The contents of the pages, on the host.
     pub images: Images,
-    /// Where the model reads its pages; `None` where it reads them where they lie.
+    /// Where the model reads its pages; `None` where it reads them in the arena.
     pub window: Option<SpaceLease>,
 }
 
-/// See the module.
+/// A prepared artefact; see the module.
 pub(crate) struct PreparedModel {
     pub signature: Signature,
     graph: Graph,
@@ -51,9 +51,9 @@ pub(crate) struct PreparedModel {
     pub weights_bytes: u64,
     pub packing: Packing,
     pub places: Places,
-    /// What the last time on the device has left.
+    /// What the model left on the device the last time.
     pub parked: Mutex<ParkedState>,
-    /// Planned while the artefact was prepared.
+    /// The programs that were planned while the artefact was prepared.
     pub programs: BTreeMap<Shapes, Arc<Program>>,
     /// Whether a batch may run in a program for more rows.
     pub padded: bool,
@@ -65,7 +65,7 @@ pub(crate) struct PreparedModel {
 impl PreparedModel {
     /// Reads, lowers and packs a file.
     ///
-    /// `place` finds places for the pages' bytes.
+    /// `place` finds places for the contents of the pages.
     pub fn new(
         file: &Bytes,
         target: Target,
@@ -100,8 +100,8 @@ impl PreparedModel {
         })
     }
 
-    /// The shapes of the program that runs inputs of these shapes: their own, except that a batch takes the
-    /// next planned size.
+    /// The shapes of the program that runs inputs of these shapes. They are the same, except that a batch is rounded up
+    /// to the next planned size.
     pub fn shapes(&self, inputs: &[Vec<usize>]) -> Shapes {
         let rows = inputs.first().and_then(|dims| dims.first().copied());
         let padded = planned_rows(rows.unwrap_or(1) as u64, self.limits.largest_batch);
@@ -157,15 +157,15 @@ pub(crate) fn batch_sizes(largest: u64) -> Vec<u64> {
     sizes
 }
 
-/// Rows of the program that runs a batch: the next planned size. A batch above the largest has a
-/// program of its own.
+/// Rows of the program that runs a batch: the next planned size. A batch above the largest planned size has a program
+/// of its own.
 fn planned_rows(rows: u64, largest: u64) -> u64 {
     let sizes = batch_sizes(largest);
     sizes.into_iter().find(|size| *size >= rows).unwrap_or(rows)
 }
 
-/// Programs for all shapes that are known now, and whether every output has the rows of the batch.
-/// Batch sizes whose workspace is too large are left out; the smallest must fit.
+/// Programs for all shapes that are known now, and whether every output has the rows of the batch. Batch sizes whose
+/// workspace is too large are left out; the smallest size must fit.
 fn plan_all(
     graph: &Graph,
     signature: &Signature,
@@ -210,7 +210,7 @@ fn plan_all(
     Ok((programs, padded))
 }
 
-/// Lowers a graph for the first size that it accepts for its dynamic dimensions.
+/// Lowers a graph with the first trial size of its dynamic dimensions that it accepts.
 fn try_sizes(
     graph: &Graph,
     signature: &Signature,
@@ -236,7 +236,7 @@ fn try_sizes(
     )))
 }
 
-/// Shapes of all inputs of a batch of `rows`, other open dimensions of size `inner`.
+/// Shapes of all inputs for a batch of `rows`; other open dimensions have the size `inner`.
 pub(crate) fn shapes(signature: &Signature, rows: u64, inner: u64) -> Shapes {
     let shape = |spec: &TensorSpec| {
         let dims = spec.shape.iter().enumerate();

@@ -1,10 +1,10 @@
-//! Every [`Operation`] by its definition, on host memory.
+//! Computes every [`Operation`] by its definition, in host memory.
 //!
-//! Entry points: [`compute`], [`Memory`]. The recording driver computes with it in place of a device,
-//! and planning folds constants with it, so that each operator has one implementation.
+//! Entry points: [`compute`], [`Memory`]. The recording driver computes with this module in place of a device, and
+//! planning folds constants with it, so that each operator has one implementation.
 //!
-//! It is written to be read, not to be fast. Storage types round as on a device; arithmetic is that of
-//! 32-bit floats and 64-bit integers.
+//! The code is written to be read, not to be fast. Storage types round as on a device; arithmetic is that of 32-bit
+//! floats and 64-bit integers.
 
 use sextant_engine::Error;
 
@@ -24,8 +24,8 @@ pub use memory::Memory;
 /// Computes an operation.
 ///
 /// # Errors
-/// [`Error::Failed`] when it reads what was never written, or anything outside the memory, or when
-/// its parameters contradict the contract of [`crate::operation`].
+/// [`Error::Failed`] when the operation reads bytes that were never written or anything outside the memory, or when its
+/// parameters contradict the contract of [`crate::operation`].
 pub fn compute(operation: &Operation, memory: &mut Memory) -> Result<(), Error> {
     check(operation)?;
     match operation {
@@ -48,7 +48,7 @@ pub fn compute(operation: &Operation, memory: &mut Memory) -> Result<(), Error> 
     }
 }
 
-/// An operation's output lies apart from its inputs.
+/// Checks that the output of an operation does not overlap its inputs.
 fn check(operation: &Operation) -> Result<(), Error> {
     let writes = operation.writes();
     let reads = operation.reads();

@@ -1,8 +1,8 @@
-//! The engine against another one, operator by operator and for whole networks.
+//! Compares the engine with another one, operator by operator and for whole networks.
 //!
-//! Entry points: [`operators::all`], [`networks::all`]; [`loads`] times what comes onto a device. The same functions run over the recording
-//! driver in this crate's tests and over a real device in the GPU suite; the other engine, ONNX
-//! Runtime, is handed in.
+//! Entry points: [`operators::all`], [`networks::all`]; [`loads`] measures loads onto a device. The same functions run
+//! over the recording driver in this crate's tests and over a real device in the GPU suite. The caller passes in the
+//! other engine, ONNX Runtime.
 
 use bytes::Bytes;
 use sextant_engine::{Engine, Error, LoadRequest, conformance::random_inputs};
@@ -14,19 +14,19 @@ pub mod operators;
 mod random;
 pub mod times;
 
-/// How far one answer is from the other engine's.
+/// The distance of an answer from the other engine's answer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Comparison {
     /// Operator or network.
     pub operator: String,
     /// What was varied.
     pub detail: String,
-    /// Of the engine; the other computes in 32-bit floats.
+    /// Precision of the engine; the other engine computes in 32-bit floats.
     pub precision: Precision,
-    /// Largest difference of any element over the largest magnitude in the expected output; infinite
-    /// where the engine failed, or where shapes or values that are not floats differ.
+    /// Largest difference of any element, divided by the largest magnitude in the expected output. It is infinite if
+    /// the engine failed, or if shapes or values that are not floats differ.
     pub max_error: f64,
-    /// What is allowed.
+    /// Largest error that is allowed.
     pub tolerance: f64,
     /// Why the engine failed.
     pub failure: Option<Error>,
@@ -43,20 +43,20 @@ pub struct Case {
     pub model: Bytes,
     /// Sizes of dynamic dimensions.
     pub dynamic: Vec<usize>,
-    /// Of the inputs.
+    /// Seed of the inputs.
     pub seed: u64,
 }
 
 // === impl Comparison ===
 
 impl Comparison {
-    /// Whether the answer is close enough.
+    /// Whether the error is within the tolerance.
     pub fn passed(&self) -> bool {
         self.max_error <= self.tolerance
     }
 }
 
-/// Runs a case on both engines at every precision that the engine has. `tolerance` says what is
+/// Runs a case on both engines at every precision that the engine has. `tolerance` gives the largest error that is
 /// allowed.
 pub fn compare(
     engine: &dyn Engine,
@@ -100,7 +100,7 @@ fn answer(engine: &dyn Engine, case: &Case, precision: Precision) -> Result<Vec<
     model.run(&inputs)
 }
 
-/// Of a file, different for every file here.
+/// The digest of a file, different for every file here.
 fn digest(model: &Bytes) -> Digest {
     let mut bytes = [0u8; 32];
     for (at, byte) in model.iter().enumerate() {

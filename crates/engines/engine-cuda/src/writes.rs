@@ -1,23 +1,23 @@
-//! What a batch writes into the staging area, by several threads where that pays.
+//! Writes the data of a batch into the staging area, with several threads where that pays.
 
 use std::thread;
 
 use sextant_engine::Error;
 
-/// Bytes from which on more threads write: a processor's one core copies some ten gigabytes a second, the device's bus
-/// takes more than fifty.
+/// Bytes from which on several threads write: one core of a processor copies some ten gigabytes a second, the device's
+/// bus takes more than fifty.
 const SHARED: u64 = 8 << 20;
 
-/// Threads that write then.
+/// Number of threads in that case.
 const THREADS: u64 = 4;
 
-/// Largest piece: what one thread begins another one need not wait for.
+/// Largest piece of one thread. No other thread waits for a piece that one thread has begun.
 const PIECE: usize = 1 << 20;
 
 /// Zeros that are written at a time.
 static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
 
-/// Pieces of memory one behind the other, from offset 0 on.
+/// Contiguous pieces of memory, from offset 0 on.
 #[derive(Default)]
 pub(crate) struct Writes<'a> {
     pieces: Vec<(u64, &'a [u8])>,
@@ -27,7 +27,7 @@ pub(crate) struct Writes<'a> {
 // === impl Writes ===
 
 impl<'a> Writes<'a> {
-    /// Goes on with these.
+    /// Appends these bytes.
     pub fn bytes(&mut self, bytes: &'a [u8]) {
         for piece in bytes.chunks(PIECE) {
             self.pieces.push((self.end, piece));
@@ -35,7 +35,7 @@ impl<'a> Writes<'a> {
         }
     }
 
-    /// Goes on with zeros up to an offset.
+    /// Appends zeros up to the offset `until`.
     pub fn zeros(&mut self, until: u64) {
         while self.end < until {
             let length = (until - self.end).min(ZEROS.len() as u64);
@@ -43,7 +43,7 @@ impl<'a> Writes<'a> {
         }
     }
 
-    /// Has `write` write each piece where it belongs.
+    /// Calls `write` with each piece and its offset.
     pub fn carry_out(
         self,
         write: impl Fn(u64, &[u8]) -> Result<(), Error> + Sync,
@@ -71,7 +71,7 @@ impl<'a> Writes<'a> {
             let panicked = |_| Err(Error::Failed("a copy of inputs panicked".to_owned()));
             let others = others.into_iter().map(|other| match other {
                 Ok(thread) => thread.join().unwrap_or_else(panicked),
-                // The system gives no thread for this part.
+                // The system gives no further thread, so this thread writes the part.
                 Err(number) => all(share(number)),
             });
             others.fold(first, Result::and)

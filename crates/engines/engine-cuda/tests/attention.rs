@@ -1,4 +1,4 @@
-//! What becomes attention, what does not, and what it answers.
+//! Which models become attention, which do not, and what attention answers.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -23,7 +23,7 @@ use sextant_onnx::{
 };
 use sextant_types::{DataType, Digest, Optimization, Precision};
 
-/// How often each operation appears at a precision, for inputs whose open dimensions have the given sizes.
+/// The number of each operation at a precision, for inputs whose open dimensions have the given sizes.
 fn operations(file: &Bytes, dynamic: &[u64], precision: Precision) -> BTreeMap<String, usize> {
     let info = sextant_onnx::inspect(file).expect("a good file");
     let ports = |specs: &[sextant_types::TensorSpec]| {
@@ -78,7 +78,7 @@ fn attention_of_the_suite_is_one_operation() {
     }
 }
 
-/// What three products of one input have given is taken apart and turned around by one copy each.
+/// The results of three products of one input are split and transposed by one copy each.
 #[test]
 fn parts_of_a_product_are_moved_once() {
     let cases = operators::cases(5);
@@ -89,7 +89,7 @@ fn parts_of_a_product_are_moved_once() {
     assert_eq!(count(&counts, "Copy"), 3 + 1, "{counts:?}");
     let counts = operations(&case.model, &[3], Precision::Fp16);
     assert_eq!(count(&counts, "Gemm"), 1, "{counts:?}");
-    // To 16-bit floats and back.
+    // One copy converts to 16-bit floats, one converts back.
     assert_eq!(count(&counts, "Copy"), 2, "{counts:?}");
 }
 
@@ -102,21 +102,21 @@ fn an_encoder_has_one_operation_for_each_layer() {
         let what = format!("{rows} x {length}: {counts:?}");
         assert_eq!(count(&counts, "Attention"), layers, "{what}");
         assert_eq!(count(&counts, "Softmax"), 0, "{what}");
-        // Queries, keys and values in one, three others, and one for the pool.
+        // One product for queries, keys and values, three others, and one for the pool.
         assert_eq!(count(&counts, "Gemm"), layers * 4 + 1, "{what}");
         let counts = operations(&file, &[rows, length], Precision::Fp32);
         assert_eq!(count(&counts, "Softmax"), layers, "{rows} x {length}");
     }
 }
 
-/// Changes a model before its nodes follow.
+/// Changes a model before its nodes are added.
 type Change = fn(&mut Plain);
 
-/// Attention of `q`, `k` and `v` `[batch, heads, length, 16]` with all that can be different about it.
+/// Attention of `q`, `k` and `v` `[batch, heads, length, 16]`, with everything that can vary.
 struct Plain {
     model: ModelBuilder,
     axis: i64,
-    /// Behind a value: an operator with its inputs, whose output goes on in the value's place.
+    /// An operator with its inputs that is inserted behind a value. Its output replaces the value.
     between: Option<(&'static str, &'static str, &'static [&'static str])>,
     outputs: Vec<&'static str>,
 }
@@ -224,7 +224,7 @@ fn answer(model: &Bytes, precision: Precision) -> Vec<f32> {
     outputs[0].to_vec().expect("32-bit floats")
 }
 
-/// Attention of `x` whose output, without a product between, is the queries, keys or values of another attention.
+/// Attention of `x` whose output is directly the queries, keys or values of another attention.
 fn chained(part: &str) -> Bytes {
     let mut model = ModelBuilder::new("chained", 1);
     model.input("x", DataType::Fp32, &[BATCH, Dim::Fixed(8), Dim::Fixed(32)]);

@@ -1,4 +1,4 @@
-//! What the engine does with memory, graphs and faults, seen through the driver's calls.
+//! The engine's use of memory, graphs and faults, observed through the driver's calls.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -169,7 +169,7 @@ fn loads_succeed_while_there_are_pages() {
     assert_eq!(engine.free_pages(), 12);
 }
 
-/// Pages that a model takes of a device with many.
+/// The pages that a model takes on a device with many pages.
 fn pages_of(model: &Bytes) -> u64 {
     let (engine, _) = start(Config {
         pages: Some(64),
@@ -256,7 +256,7 @@ fn known_batches_need_no_new_graph() {
     assert_eq!(captures(&driver), 4, "of 1, 2, 4 and 8 rows");
     (1..=8).for_each(|rows| drop(run(&*model, rows)));
     assert_eq!(captures(&driver), 4);
-    // A larger batch has a graph of its own, made when it comes first.
+    // A larger batch has a graph of its own, made when it first comes.
     run(&*model, 9);
     run(&*model, 9);
     assert_eq!(captures(&driver), 5);
@@ -272,7 +272,7 @@ fn models_load_without_pinned_memory_too() {
     });
     let answers = [&pinned, &ordinary].map(|engine| run(&*load(engine, 1, &file), 2));
     assert_eq!(answers[0], answers[1]);
-    // Four chunks, used in turn.
+    // The four chunks are used in turn.
     let sources = driver.calls().into_iter().filter_map(|call| match call {
         Call::CopyIn { from, .. } if from.get() >= 64 << 10 => Some(from.get()),
         _ => None,
@@ -314,7 +314,7 @@ fn a_model_that_is_prepared_loads_without_its_file() {
     let again = engine.load(&absent).expect("it is prepared");
     assert_eq!(run(&*again, 2), answers);
     drop(again);
-    // It makes room for another.
+    // This load makes one model give up its place.
     drop(load(&engine, 2, &file));
     assert!(!has() && engine.load(&absent).is_err());
 }
@@ -328,7 +328,7 @@ fn what_is_on_the_device_is_not_forgotten_for_others() {
     });
     let first = load(&engine, 1, &file);
     drop(load(&engine, 2, &file));
-    // One of the two before makes room.
+    // One of the two earlier models gives up its place.
     drop(load(&engine, 3, &file));
     drop(first);
     let before = captures(&driver);
@@ -387,11 +387,11 @@ fn formulas_become_operators() {
     let inputs = random_inputs(model.signature(), &[1, 6], 1);
     model.run(&inputs).expect("it runs");
     let counts = launches(&driver);
-    // Two layers: queries, keys and values in one, two batched products and three others; and one for the pool.
+    // For each of the two layers one product for queries, keys and values, two batched and three others; and the pool.
     assert_eq!(counts["Gemm"], 2 * 6 + 1);
     assert_eq!(counts["LayerNorm"], 2 * 2 + 1);
     assert_eq!(counts["Softmax"], 2);
-    // One Gelu for each layer and the hyperbolic tangent.
+    // There is one Gelu for each layer, and the hyperbolic tangent.
     assert_eq!(counts["Unary"], 2 + 1);
     assert_eq!(counts["Gather"], 3 + 1);
     assert_eq!(counts.get("Reduce"), None);

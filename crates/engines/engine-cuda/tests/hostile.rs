@@ -1,5 +1,4 @@
-//! Files with absurd numbers in them are refused or run; they never panic, and never take the memory
-//! that they ask for.
+//! Files with absurd numbers are refused or run. They never cause a panic, and never take the memory that they ask for.
 
 use std::sync::Arc;
 
@@ -30,7 +29,7 @@ fn engine() -> CudaEngine {
     CudaEngine::new(driver, config).expect("the memory is there")
 }
 
-/// Whatever comes of it. Files differ, so does their digest.
+/// Loads a model and runs it; any result is accepted. The digests differ, because the files do.
 fn load(engine: &CudaEngine, model: Bytes, number: usize) {
     let mut digest = [0; 32];
     digest[..8].copy_from_slice(&(number as u64).to_le_bytes());
@@ -43,7 +42,7 @@ fn load(engine: &CudaEngine, model: Bytes, number: usize) {
     });
 }
 
-/// Every file in which one number of `numbers` is another one.
+/// All files in which one number of `numbers` is replaced.
 fn variations(file: &Bytes, numbers: fn(&mut ModelProto) -> Vec<&mut i64>) -> Vec<Bytes> {
     let model = sextant_onnx::decode(file).expect("a built model can be decoded");
     let count = numbers(&mut model.clone()).len();
@@ -105,7 +104,7 @@ fn absurd_dimensions_do_no_harm() {
     check(dimensions);
 }
 
-/// A slice leaves none of the channels of images.
+/// A slice that leaves none of the channels of images.
 #[test]
 fn convolutions_over_no_channels_do_no_harm() {
     let mut model = ModelBuilder::new("nothing", 1);

@@ -1,4 +1,4 @@
-//! What the GPU suite calls a load into the same pages, into others, and for the first time, seen through the driver's
+//! The loads of the GPU suite, into the same pages, into others and for the first time, observed through the driver's
 //! calls.
 
 use std::{
@@ -20,7 +20,7 @@ use sextant_onnx::builder;
 use sextant_types::{Digest, Optimization, Precision};
 
 const TIMES: u32 = 4;
-/// Of 1, 2, 4 and 8 rows.
+/// Graphs of 1, 2, 4 and 8 rows.
 const GRAPHS: usize = 4;
 
 fn config() -> Config {
@@ -57,7 +57,7 @@ fn named(file: &Bytes, name: u32) -> LoadRequest {
     }
 }
 
-/// Graphs that were captured, and pages that were filled.
+/// The number of captured graphs, and of filled pages.
 fn seen(driver: &RecordingDriver) -> (usize, usize) {
     let calls = driver.calls();
     let count = |is: fn(&Call) -> bool| calls.iter().filter(|call| is(call)).count();
@@ -87,7 +87,7 @@ fn pages_are_the_same_or_others_as_was_asked_for() {
     assert_eq!(seen(&driver), (graphs, copied));
 }
 
-/// Captures of loads into other pages: none where pages are mapped into the model's window, else all again.
+/// Captures of loads into other pages: none if pages are mapped into the model's window, otherwise all graphs again.
 #[test]
 fn a_model_moves_with_its_graphs_where_pages_can_be_mapped() {
     let file = builder::mlp(&[32, 96, 64, 10], 1);
@@ -116,7 +116,7 @@ fn a_model_moves_with_its_graphs_where_pages_can_be_mapped() {
         assert_eq!((moves.loads.len(), moves.mapping.len()), (times, times));
         assert_eq!(answers.len(), times + 1);
         assert!(answers.iter().all(|it| *it == answers[0]), "{answers:?}");
-        // Two blockers and the model once; where it cannot be mapped, the model each time.
+        // Two blockers and the model are captured once; if pages cannot be mapped, the model is captured each time.
         let again = if is_mapped { 0 } else { times };
         assert_eq!(seen(&driver).0, GRAPHS * (3 + again), "{mapping:?}");
         assert_eq!(engine.free_pages(), 2 * pages, "nothing stays");
@@ -132,7 +132,7 @@ fn a_model_moves_with_its_graphs_where_pages_can_be_mapped() {
     }
 }
 
-/// The thread of the GPU suite that loads beside a model that runs.
+/// The thread of the GPU suite that loads beside a running model.
 #[test]
 fn a_model_that_keeps_moving_ends_when_it_is_told() {
     let file = builder::mlp(&[32, 96, 64, 10], 1);
@@ -146,7 +146,7 @@ fn a_model_that_keeps_moving_ends_when_it_is_told() {
         request(name)
     };
     let loads = loads::keep_moving(&engine, &until, &over);
-    // Two blockers once, then one of them and the model by turns.
+    // Two blockers are loaded once, then one of them and the model by turns.
     assert_eq!(loads, Ok(2 * TIMES));
     assert_eq!(seen(&driver).0, GRAPHS * 3);
     assert_eq!(engine.free_pages(), 2 * pages, "nothing stays");

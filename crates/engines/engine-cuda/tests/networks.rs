@@ -1,4 +1,4 @@
-//! Whole networks against ONNX Runtime, over a driver that computes on the host.
+//! Whole networks compared with ONNX Runtime, over a driver that computes on the host.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use sextant_engine_cuda::{
 };
 use sextant_engine_ort::OrtEngine;
 
-/// Small pages, so that larger weights lie in several.
+/// Pages are small, so that larger weights lie in several.
 fn engine(convolution: bool) -> Arc<dyn Engine> {
     let config = Config {
         page_bytes: 96 << 10,

@@ -3,8 +3,7 @@
 use sextant_engine::Error;
 use sextant_engine_cuda::{Config, CudaEngine, NAME};
 
-/// Where there is no device, or no library for it, the engine says so and what to do; where there is
-/// one it opens.
+/// If there is no device, or a library is missing, the error says so and what to do. If there is a device, it opens.
 #[test]
 fn a_machine_without_a_device_is_told_what_to_do() {
     let small = Config {

@@ -1,4 +1,4 @@
-//! Every operator against ONNX Runtime, over a driver that computes on the host.
+//! Every operator compared with ONNX Runtime, over a driver that computes on the host.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -66,7 +66,7 @@ fn operators_agree_with_a_library_for_convolutions() {
     check(&*engine(true));
 }
 
-/// Two convolutions that cannot take over the normalisation behind them: their bias is known with the batch alone.
+/// Two convolutions cannot take over the normalisation behind them, because their bias is known only with the batch.
 #[test]
 fn normalisations_that_no_convolution_takes_over_are_computed() {
     let mut model = ModelBuilder::new("normalised", 1);
@@ -101,7 +101,7 @@ fn normalisations_that_no_convolution_takes_over_are_computed() {
     }
 }
 
-/// The convolution in front of it computes by constant statistics, which are not those of the batch.
+/// The convolution before it computes with constant statistics, which are not those of the batch.
 #[test]
 fn normalisation_by_the_statistics_of_the_batch_is_refused() {
     let mut model = ModelBuilder::new("training", 1);
@@ -118,7 +118,7 @@ fn normalisation_by_the_statistics_of_the_batch_is_refused() {
     assert!(reason.contains("`BatchNormalization`"), "{reason}");
 }
 
-/// Why the engine does not run a model.
+/// The reason why the engine does not run a model.
 fn refusal(model: &ModelBuilder) -> String {
     let request = LoadRequest {
         artefact: Digest::from_bytes([1; 32]),

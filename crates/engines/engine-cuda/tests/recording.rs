@@ -1,4 +1,4 @@
-//! The recording driver refuses what would be a race or a stray access on a device.
+//! The recording driver refuses everything that would be a race or a stray access on a device.
 
 use sextant_engine::Error;
 use sextant_engine_cuda::{
@@ -166,7 +166,7 @@ fn streams_wait_for_events() {
     );
 }
 
-/// Two pages of 256 bytes, room for four in windows.
+/// A driver with two pages of 256 bytes, and room for four in windows.
 fn with_windows() -> (RecordingDriver, Stream) {
     let driver = RecordingDriver::new(Pretence::default());
     let started = driver.start(&Reservation {
@@ -214,7 +214,7 @@ fn a_graph_reads_whatever_page_is_mapped() {
         driver
             .copy_out(stream, Address::new(512), to, 4)
             .expect("it is inside");
-        // Without an answer this is refused, too, and done.
+        // If the graph did not run, this copy is refused too.
         let copied = driver.synchronize(stream);
         ran.and(copied)?;
         let mut bytes = [0; 4];
@@ -226,7 +226,7 @@ fn a_graph_reads_whatever_page_is_mapped() {
         driver.map(Address::new(1024), &[page]).expect("a window");
         assert_eq!(read(), Ok(page as f32 + 1.0));
     }
-    // Now it is another's, until it is mapped here again.
+    // Page 0 now lies in another slot, until it is mapped here again.
     driver.map(Address::new(1536), &[1, 0]).expect("a window");
     refused::<f32>(read());
     driver.map(Address::new(1024), &[0]).expect("a window");

@@ -1,4 +1,4 @@
-//! Where models lie and what they keep there, seen through the driver's calls.
+//! The places of models and what they keep there, observed through the driver's calls.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use sextant_onnx::builder;
 use sextant_types::{Digest, Optimization, Precision, Tensor};
 
 const PAGE_BYTES: u64 = 32 << 10;
-/// Of 1, 2, 4 and 8 rows.
+/// Graphs of 1, 2, 4 and 8 rows.
 const GRAPHS: usize = 4;
 
 fn config() -> Config {
@@ -88,7 +88,7 @@ fn a_model_that_comes_back_finds_its_pages_and_graphs() {
         let before = driver.calls().len();
         let again = load(&engine, 1, &file);
         let mut calls = driver.calls().split_off(before);
-        // The call that says where the pages are finds them there.
+        // The call that maps the pages finds them already mapped.
         calls.retain(|call| !matches!(call, Call::Map { moved: 0, .. }));
         assert_eq!(
             calls.len() as u64,
@@ -98,7 +98,7 @@ fn a_model_that_comes_back_finds_its_pages_and_graphs() {
         assert!(calls.iter().all(|call| matches!(call, Call::CopyIn { .. })));
         assert_eq!(run(&*again, 3), answer);
         drop(again);
-        // Others take its pages meanwhile.
+        // Other models take its pages meanwhile.
         let mut others = Vec::new();
         while engine.free_pages() >= 4 {
             let artefact = others.len() as u8 + 2;
@@ -119,7 +119,7 @@ fn a_model_that_comes_back_finds_its_pages_and_graphs() {
     }
 }
 
-/// Of the pages that a model had, those that are free stay where they are.
+/// Of the pages that a model had, the free ones are used again at the same place.
 #[test]
 fn only_pages_that_others_have_move() {
     let (engine, driver) = start(config(), Pretence::default());
@@ -129,13 +129,13 @@ fn only_pages_that_others_have_move() {
     assert!(pages > 3, "{pages}");
     let answer = run(&*first, 2);
     drop(first);
-    // They begin with the pages that were free all along.
+    // The others begin with the pages that were free all the time.
     let mut others = Vec::new();
     while engine.free_pages() >= pages {
         let artefact = others.len() as u8 + 2;
         others.push(load(&engine, artefact, &model(1, u64::from(artefact))));
     }
-    // One more than there is room beside it.
+    // One more model than there is room for beside it.
     drop(others.remove(0));
     let again = load(&engine, 1, &file);
     let last = driver
@@ -167,7 +167,7 @@ fn pages_are_as_large_as_the_device_maps_them() {
     assert_eq!(small.2, large.2);
 }
 
-/// More models are known than there are addresses for: the last live without a window.
+/// There are more known models than addresses: the last models have no window.
 #[test]
 fn models_without_a_window_are_loaded_as_well() {
     let files: Vec<Bytes> = (0..110).map(|seed| model(1, seed)).collect();
@@ -191,7 +191,7 @@ fn models_without_a_window_are_loaded_as_well() {
     assert_eq!(windowed.free_pages(), 12);
 }
 
-/// What a device keeps for graphs of models that are away is bounded by what is left of its memory.
+/// The memory that a device keeps for graphs of unloaded models is bounded by what is left of its memory.
 #[test]
 fn graphs_of_models_that_are_away_make_room_for_others() {
     let graph_bytes = 64 << 10;
@@ -229,13 +229,14 @@ fn graphs_of_models_that_are_away_make_room_for_others() {
     assert_eq!(captures(&driver), captured + GRAPHS);
 }
 
-/// A device that fails to map costs captures, not loads.
+/// A device that fails to map pages costs captures, not loads.
 #[test]
 fn a_model_whose_pages_cannot_be_mapped_lives_where_they_lie() {
     let (engine, driver) = start(config(), Pretence::default());
     let file = model(2, 1);
     let mut answers = Vec::new();
-    // Whether mapping fails, and what that costs: graphs for where the pages lie, later those for the window.
+    // Each case: whether mapping fails, and how many graphs are captured: first for the pages themselves, later for the
+    // window.
     for (refuse, captured) in [(false, 1), (true, 1), (true, 0), (false, 1), (false, 0)] {
         driver.refuse_mapping(refuse);
         let before = captures(&driver);

@@ -1,8 +1,8 @@
-//! What an expression takes at most, told before it is evaluated.
+//! An upper bound of the cost of an expression, computed before its evaluation.
 //!
-//! The evaluator of the Common Expression Language goes on until it is done: two loops within one another over a thousand
-//! elements each take a million turns. Followed is how long lists can be, from the tensors on, expression by expression,
-//! and so how often each part is evaluated. Nothing is taken to end early.
+//! The evaluator of the Common Expression Language has no limit of its own: two nested loops over a thousand elements
+//! each take a million turns. This module follows the lengths of lists from the tensors on, expression by expression,
+//! and derives how often each part is evaluated. It assumes that no loop ends early.
 
 use std::collections::BTreeMap;
 
@@ -14,13 +14,13 @@ use cel::{
 };
 use sextant_types::{Data, Tensor};
 
-/// Elements that are copied or compared in the time in which a part of an expression is evaluated.
+/// Elements that are copied or compared in the time of one step of the evaluation.
 const ELEMENTS_A_STEP: f64 = 8.0;
 
-/// Bytes of a string that are copied or compared in the time of an element.
+/// Bytes of a string that are copied or compared in the time of one element.
 const BYTES_AN_ELEMENT: usize = 64;
 
-/// Operators that look at single elements, and answer with one.
+/// Operators that read single elements and return one.
 const PLAIN: [&str; 13] = [
     operators::LOGICAL_AND,
     operators::LOGICAL_OR,
@@ -37,15 +37,15 @@ const PLAIN: [&str; 13] = [
     operators::LESS_EQUALS,
 ];
 
-/// How long a value is at most, at each level of lists within lists; what is no list has no level.
+/// Upper bounds of a value's length at each level of nested lists. A value that is no list has no level.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Extent(Vec<f64>);
 
-/// What steps gave, by their names and those of their outputs.
+/// The sizes of the outputs of steps, by step and output.
 pub(super) type Given<'g> = BTreeMap<&'g str, BTreeMap<&'g str, Extent>>;
 
-/// Parts of an expression that are evaluated at most, each as often as it is; copies and comparisons of long values count
-/// as several.
+/// Most parts of an expression that are evaluated. A part that is evaluated several times counts as often; copies and
+/// comparisons of long values count as several.
 pub(super) fn steps(of: &IdedExpr, given: &Given<'_>) -> f64 {
     let mut follower = Follower {
         given,
@@ -54,14 +54,14 @@ pub(super) fn steps(of: &IdedExpr, given: &Given<'_>) -> f64 {
     follower.bound(of).steps
 }
 
-/// Goes through an expression.
+/// Follows an expression.
 struct Follower<'e> {
     given: &'e Given<'e>,
-    /// Those of the loops around, the innermost last.
+    /// The variables of the enclosing loops, the innermost last.
     variables: Vec<(&'e str, Extent)>,
 }
 
-/// How large a value is at most, and what it takes to have it.
+/// The largest size of a value, and the cost of computing it.
 struct Bound {
     extent: Extent,
     steps: f64,
@@ -70,7 +70,7 @@ struct Bound {
 // === impl Extent ===
 
 impl Extent {
-    /// Of a tensor as nested lists.
+    /// The extent of a tensor as nested lists.
     pub(super) fn of(tensor: &Tensor) -> Self {
         let mut levels: Vec<f64> = tensor.shape().iter().map(|size| *size as f64).collect();
         if let Data::Strings(strings) = tensor.data() {
@@ -80,18 +80,18 @@ impl Extent {
         Self(levels)
     }
 
-    /// A list of such.
+    /// The extent of a list of such values.
     fn listed(&self, length: f64) -> Self {
         let items = self.0.iter().copied();
         Self(std::iter::once(length).chain(items).collect())
     }
 
-    /// Of an element.
+    /// The extent of an element.
     fn item(&self) -> Self {
         Self(self.0.iter().skip(1).copied().collect())
     }
 
-    /// The larger of two, whatever they are.
+    /// The larger of two extents, level by level.
     fn or(&self, other: &Self) -> Self {
         let levels = self.0.len().max(other.0.len());
         let level = |of: &Self, at: usize| of.0.get(at).copied().unwrap_or_default();
@@ -99,7 +99,7 @@ impl Extent {
         Self((0..levels).map(larger).collect())
     }
 
-    /// One list behind the other.
+    /// The extent of two lists joined.
     fn and(&self, other: &Self) -> Self {
         let mut both = self.or(other);
         let length = self.length() + other.length();
@@ -109,7 +109,7 @@ impl Extent {
         both
     }
 
-    /// The list so many times.
+    /// The extent of the list repeated `times` times.
     fn times(mut self, times: f64) -> Self {
         if let Some(first) = self.0.first_mut() {
             *first *= times;
@@ -160,7 +160,7 @@ impl<'e> Follower<'e> {
         }
     }
 
-    /// A variable of a loop. A name with a point in front is none.
+    /// The variable of a loop. A name with a leading point is no such variable.
     fn variable(&self, name: &str) -> Option<&Extent> {
         let mut variables = self.variables.iter().rev();
         variables.find(|(of, _)| *of == name).map(|(_, it)| it)
@@ -190,7 +190,7 @@ impl<'e> Follower<'e> {
         }
     }
 
-    /// A list or a map, whose elements are copied.
+    /// A list or a map. Its elements are copied.
     fn list(&mut self, elements: impl Iterator<Item = &'e IdedExpr>) -> Bound {
         let elements: Vec<Bound> = elements.map(|it| self.bound(it)).collect();
         Bound {
@@ -215,7 +215,7 @@ impl<'e> Follower<'e> {
             operators::EQUALS | operators::NOT_EQUALS | operators::IN => (Extent::default(), seen),
             "size" => (Extent::default(), 0.0),
             plain if PLAIN.contains(&plain) => (Extent::default(), 0.0),
-            // Functions make nothing larger than what they are given.
+            // No function returns a larger value than its arguments.
             _ => (largest(&given), seen),
         };
         Bound {
@@ -261,7 +261,7 @@ fn elements_of(all: &[Bound]) -> f64 {
     all.iter().map(|it| it.extent.elements()).sum()
 }
 
-/// What stands in an entry of a map or a structure.
+/// The expressions in an entry of a map or a structure.
 fn parts(entry: &IdedEntryExpr) -> Vec<&IdedExpr> {
     match &entry.expr {
         EntryExpr::StructField(field) => vec![&field.value],

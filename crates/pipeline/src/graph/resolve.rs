@@ -1,4 +1,4 @@
-//! Which tensor each name stands for.
+//! Resolves names to tensors.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,12 +11,12 @@ use crate::{
     definition::{Sources, Step},
 };
 
-/// Looks names up while a definition is checked.
+/// Resolves names while a definition is checked.
 pub(super) struct Resolver<'a> {
     definition: &'a Definition,
     parts: &'a [Part],
     steps: BTreeMap<&'a str, usize>,
-    /// The pipeline's inputs: those that are declared, or those that were met so far.
+    /// The pipeline's inputs: the declared ones, or those that were found so far.
     inputs: Vec<TensorSpec>,
 }
 
@@ -71,7 +71,7 @@ impl<'a> Resolver<'a> {
         })
     }
 
-    /// What the inputs of a step are, in the order of its signature.
+    /// The origins of a step's inputs, in the order of its signature.
     pub fn inputs(&mut self, at: usize) -> Result<Vec<Vec<Origin>>, Invalid> {
         let (step, part) = (&self.definition.steps[at], &self.parts[at]);
         let specs = &part.signature.inputs;
@@ -99,7 +99,7 @@ impl<'a> Resolver<'a> {
         Ok(found)
     }
 
-    /// Whether an input is one of the tensors whose rows are asked one by one.
+    /// Whether an input is one of the tensors whose rows the step asks one by one.
     fn is_cut(&self, step: &Step, input: &str) -> bool {
         let Some(each) = &step.for_each else {
             return false;
@@ -111,7 +111,7 @@ impl<'a> Resolver<'a> {
         sources.iter().any(|source| each.all().contains(source))
     }
 
-    /// What an input is that the step does not map.
+    /// The origin of an input that the step does not map.
     fn implied(&mut self, at: usize, spec: &TensorSpec, is_cut: bool) -> Result<Origin, Invalid> {
         for earlier in (0..at).rev() {
             let gives = &self.parts[earlier].gives;
@@ -131,7 +131,8 @@ impl<'a> Resolver<'a> {
         })
     }
 
-    /// The pipeline's input of that name. Where none are declared, one of this kind is from now on.
+    /// The pipeline's input of that name. Where the definition declares no inputs, this call adds one of the given
+    /// kind.
     fn input(&mut self, name: &str, spec: &TensorSpec, is_cut: bool) -> Option<Origin> {
         if let Some(at) = self.inputs.iter().position(|input| input.name == name) {
             return Some(Origin::Input(at));
@@ -146,7 +147,7 @@ impl<'a> Resolver<'a> {
         Some(Origin::Input(self.inputs.len() - 1))
     }
 
-    /// The tensors that sources name.
+    /// The origins of the tensors that `sources` names.
     fn origins(
         &mut self,
         step: Option<&Step>,
@@ -183,7 +184,7 @@ impl<'a> Resolver<'a> {
         Ok(found)
     }
 
-    /// An output of a step.
+    /// The position of an output of a step.
     fn output(&self, step: &str, output: &str) -> Result<Origin, String> {
         let at = self.steps.get(step).copied().unwrap_or_default();
         let gives = &self.parts[at].gives;
@@ -194,7 +195,7 @@ impl<'a> Resolver<'a> {
         })
     }
 
-    /// Whether a tensor may be what an input takes.
+    /// Checks whether an input accepts a tensor.
     fn check(
         &self,
         step: &Step,
@@ -220,7 +221,7 @@ impl<'a> Resolver<'a> {
                 given.data_type, wants.name, wants.data_type
             ));
         }
-        // A row keeps its dimension where the step takes batches, and loses it where that fits.
+        // A row keeps its first dimension where the step takes batches. Otherwise it loses it.
         let mut shape = given.shape.clone();
         if is_cut {
             if shape.is_empty() {
@@ -249,7 +250,7 @@ impl<'a> Resolver<'a> {
         Ok(())
     }
 
-    /// Which inputs are cut into rows.
+    /// The inputs that are cut into rows.
     pub fn cut(&self, step: &Step, inputs: &[Vec<Origin>]) -> Result<BTreeSet<usize>, Invalid> {
         let Some(each) = &step.for_each else {
             return Ok(BTreeSet::new());
@@ -291,7 +292,7 @@ impl<'a> Resolver<'a> {
         Ok(cut)
     }
 
-    /// The steps that a condition speaks of.
+    /// The steps that a condition mentions.
     pub fn mentioned(&self, step: &Step, condition: &Condition) -> Result<Vec<usize>, Invalid> {
         let mut found = Vec::new();
         for name in condition.names() {
@@ -308,7 +309,7 @@ impl<'a> Resolver<'a> {
         Ok(found)
     }
 
-    /// What is answered.
+    /// The outputs of the pipeline.
     pub fn outputs(&mut self) -> Result<Vec<(String, Vec<Origin>)>, Invalid> {
         let definition = self.definition;
         if definition.outputs.is_empty() {
@@ -325,7 +326,7 @@ impl<'a> Resolver<'a> {
                 data_type: sextant_types::DataType::Bytes,
                 shape: Vec::new(),
             };
-            // Only inputs that are there may be answered as they came.
+            // An output may pass on only an input that another step takes or the definition declares.
             let known = self.inputs.len();
             let origins = self.origins(None, "outputs", sources, &of_whole, false)?;
             if self.inputs.len() > known {
@@ -344,14 +345,14 @@ impl<'a> Resolver<'a> {
         Ok(found)
     }
 
-    /// What queries bring.
+    /// The inputs of the pipeline.
     pub fn into_inputs(self) -> Vec<TensorSpec> {
         self.inputs
     }
 }
 
-/// The nodes in an order in which each comes after those that it waits for, and the outputs with the numbers that they
-/// have then.
+/// Orders the nodes so that each comes after those that it waits for. Returns them with the outputs, whose node numbers
+/// are those of the new order.
 pub(super) fn in_order(
     nodes: Vec<Node>,
     mut outputs: Vec<Vec<Origin>>,

@@ -1,4 +1,4 @@
-//! What a step gives when it fails, read from the definition.
+//! The default outputs of a step that fails, read from the definition.
 
 use bytes::BytesMut;
 use serde_json::Value;
@@ -7,7 +7,7 @@ use sextant_types::{DataType, NamedTensor, Tensor, TensorSpec};
 use super::Invalid;
 use crate::{OnError, definition::Step};
 
-/// Deepest lists.
+/// Deepest nesting of lists.
 const MOST_DIMENSIONS: usize = 8;
 
 /// The outputs of a step that failed.
@@ -81,7 +81,7 @@ fn tensor(value: &Value, data_type: DataType) -> Result<Tensor, String> {
     made.map_err(|error| format!("lists of unequal lengths: {error}"))
 }
 
-/// A number or a truth value in the bytes of a type that holds it. No double holds all integers of 64 bits.
+/// A number or a truth value in the bytes of a type that holds it. A double cannot hold every 64-bit integer.
 fn number(of: &Value, to: DataType) -> Option<Vec<u8>> {
     match (of, to) {
         (Value::Bool(value), _) => to.element(f64::from(u8::from(*value))),

@@ -1,11 +1,11 @@
-//! Tensors whose rows are asked one by one: cut, and put together again.
+//! Tensors whose rows a step asks one by one: cutting them, and joining the outputs.
 
 use sextant_rpc::QueryError;
 use sextant_types::{Code, NamedTensor, Tensor, TensorSpec};
 
 use crate::graph::Node;
 
-/// Most rows of which each is asked.
+/// Most rows that a step asks one by one.
 const MOST_ROWS: usize = 4096;
 
 /// The inputs of each row.
@@ -53,7 +53,7 @@ pub(super) fn cut(
     (0..rows).map(row).collect()
 }
 
-/// What a batch of no rows gives.
+/// The outputs of a batch of no rows.
 pub(super) fn nothing(gives: &[TensorSpec]) -> Vec<NamedTensor> {
     let empty = gives.iter().filter_map(|spec| {
         let shape = spec.shape.iter().enumerate();
@@ -70,8 +70,8 @@ pub(super) fn nothing(gives: &[TensorSpec]) -> Vec<NamedTensor> {
     empty.collect()
 }
 
-/// An output of a step that gave these. A pipeline that is a step leaves out what its skipped steps would have given, so that
-/// places say nothing where some are missing.
+/// An output of a step that gave `gave`. A pipeline that is a step leaves out the outputs of its skipped steps. Where
+/// some are missing, an output is found by its name, not its position.
 pub(super) fn output<'o>(
     gives: &[TensorSpec],
     gave: &'o [NamedTensor],
@@ -84,7 +84,7 @@ pub(super) fn output<'o>(
     gave.iter().find(|it| it.name == spec.name)
 }
 
-/// What all rows gave, each a batch, as one.
+/// The outputs of all rows as one; each row gave a batch.
 pub(super) fn concatenated(
     gives: &[TensorSpec],
     gave: &[Vec<NamedTensor>],
@@ -92,7 +92,7 @@ pub(super) fn concatenated(
     joined(gives, gave, |tensor| Some(tensor.clone()))
 }
 
-/// What all rows gave, each a record, as one.
+/// The outputs of all rows as one; each row gave a record.
 pub(super) fn stacked(
     gives: &[TensorSpec],
     gave: &[Vec<NamedTensor>],
@@ -120,7 +120,7 @@ fn joined(
     columns.collect()
 }
 
-/// What all rows gave of one output.
+/// One output of all rows.
 fn column(
     spec: &TensorSpec,
     gave: &[&NamedTensor],
@@ -149,7 +149,7 @@ fn unequal(spec: &TensorSpec) -> QueryError {
     QueryError::new(Code::InvalidTensor, message)
 }
 
-/// The tensor as the only row of another.
+/// The tensor as the only row of a new one.
 fn as_row(tensor: &Tensor) -> Option<Tensor> {
     let shape: Vec<usize> = std::iter::once(1)
         .chain(tensor.shape().iter().copied())

@@ -18,18 +18,18 @@ use crate::{
     split,
 };
 
-/// How long a step waits before it is tried again, unless it is told otherwise, ms.
+/// Wait before a step is tried again where the error names no other, ms.
 const RETRY_MS: u64 = 1;
 
 /// Longest wait before another try, ms.
 const MOST_RETRY_MS: u64 = 1000;
 
-/// A step that was given its inputs. It owns them, so that steps run side by side.
+/// A step with its inputs. It owns them, so that steps can run concurrently.
 pub(super) struct StepTask<'a> {
     name: Arc<str>,
     work: StepWork<'a>,
     memory: Arc<dyn Memory>,
-    /// What it is asked for; several where it is asked row by row.
+    /// The sets of inputs; several where the step is asked row by row.
     asked: Vec<Vec<NamedTensor>>,
     by_row: bool,
     gives: Vec<TensorSpec>,
@@ -39,43 +39,43 @@ pub(super) struct StepTask<'a> {
     until: Option<Instant>,
 }
 
-/// What a step's query has of the pipeline's.
+/// What the query of a step takes over from the query of the pipeline.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Terms {
-    /// Its share of what is left, by which its variant is chosen, ms.
+    /// The step's share of the time that is left; its variant is chosen by it, ms.
     pub budget_ms: Option<f64>,
-    /// When it must have ended so that what follows it can.
+    /// When the step must have ended so that the steps behind it can end in time.
     pub until: Option<Instant>,
-    /// Until when the query can still be answered in time, ms; `None` where it has no target.
+    /// How long the query can still be answered in time, ms; `None` where it has no target.
     pub patience_ms: Option<f64>,
-    /// The target of the whole, ms.
+    /// The latency target of the whole, ms.
     pub whole_ms: Option<f64>,
     /// Whether a late answer is better than none.
     pub best_effort: bool,
     pub offline: bool,
     pub explain: bool,
     pub sticky: Option<u64>,
-    /// Which of several it asks, from 0 to below 1.
+    /// The number by which the query draws one of several targets, from 0 to below 1.
     pub number: f64,
 }
 
-/// What it does.
+/// The work of the step.
 enum StepWork<'a> {
     Ask {
         whom: Answerer<'a>,
         route: Route,
         targets: Targets,
         terms: Box<Terms>,
-        /// As whom it is asked is told of it.
+        /// The step's description for those that it asks.
         step: Option<Box<ForStep>>,
-        /// Whether rows of a batch are rows of tensors.
+        /// Whether the first dimension of the tensors counts the rows of a batch.
         batched: bool,
     },
     Transform(Arc<Transform>, Arc<Semaphore>),
     Python(Arc<Function>, Arc<dyn Interpreter>),
 }
 
-/// Who answers what a step asks.
+/// Who answers the queries of a step.
 enum Answerer<'a> {
     Dispatcher(DispatcherClient),
     /// A pipeline that is a step of this one.
@@ -85,11 +85,11 @@ enum Answerer<'a> {
 /// The result of one set of inputs.
 type StepOutput = (Vec<NamedTensor>, Part);
 
-/// What a step gave.
+/// The result of a step.
 pub(super) struct StepResult {
     pub outputs: Vec<NamedTensor>,
     pub taken: StepRecord,
-    /// What became of the steps within it.
+    /// Records of the steps within this step.
     pub within: Vec<StepRecord>,
     /// The memory of its outputs.
     pub held: Vec<Part>,
@@ -98,10 +98,10 @@ pub(super) struct StepResult {
 // === impl StepTask ===
 
 impl<'a> StepTask<'a> {
-    /// Gives a step its inputs, cut into rows where it is asked for each.
+    /// Gives a step its inputs, cut into rows if it is asked for each row.
     ///
     /// # Errors
-    /// When the tensors that are cut have unequal numbers of rows, or too many.
+    /// When the tensors that are cut have different numbers of rows, or too many rows.
     pub fn new(
         node: &Node,
         inputs: Vec<NamedTensor>,
@@ -151,7 +151,7 @@ impl<'a> StepTask<'a> {
         })
     }
 
-    /// Runs the step, as often as it may be tried.
+    /// Runs the step, and tries it again as often as it may be tried.
     pub async fn run(self) -> Result<StepResult, QueryError> {
         match self.timeout {
             None => self.try_often().await,
@@ -265,7 +265,7 @@ impl<'a> StepTask<'a> {
         Ok(outputs)
     }
 
-    /// All that a stream gives, and in which row it failed.
+    /// Collects the results of a stream, and names the row that failed.
     async fn in_rows<T>(
         &self,
         rows: impl futures::Stream<Item = Result<T, QueryError>>,
@@ -282,7 +282,7 @@ impl<'a> StepTask<'a> {
         rows.try_collect().await
     }
 
-    /// Runs a transform on one set of inputs, in the room that it needs; what it gives keeps its own.
+    /// Runs a transform on one set of inputs. It takes memory for the run, then memory for the outputs.
     async fn transform(
         &self,
         (transform, cores): (&Arc<Transform>, &Arc<Semaphore>),
@@ -294,8 +294,8 @@ impl<'a> StepTask<'a> {
         Ok((outputs, part))
     }
 
-    /// Calls a function with one set of inputs, in the room that sending them needs. One that takes rows is not called for
-    /// none.
+    /// Calls a function with one set of inputs, and takes the memory that sending them needs. A batched function is not
+    /// called for no rows.
     async fn call(
         &self,
         (function, python): (&Arc<Function>, &Arc<dyn Interpreter>),
@@ -314,7 +314,7 @@ impl<'a> StepTask<'a> {
         python.call(function, call).await.map(Some)
     }
 
-    /// Asks for one set of inputs. A batch of no rows is not asked for: nothing is known of it.
+    /// Asks for one set of inputs. A batch of no rows is not asked, and gives `None`.
     async fn ask(&self, inputs: &[NamedTensor]) -> Result<Option<Answer>, QueryError> {
         let StepWork::Ask {
             whom,
@@ -347,7 +347,7 @@ impl<'a> StepTask<'a> {
         }
     }
 
-    /// The steps of a pipeline that has answered, under the name of the step that it is.
+    /// The records of the steps of a pipeline that has answered, under the name of this step.
     fn within(&self, answer: &mut Answer) -> Vec<StepRecord> {
         let explanation = answer.explanation.take();
         let steps = explanation.map(|it| it.steps).unwrap_or_default();
@@ -358,7 +358,7 @@ impl<'a> StepTask<'a> {
         named.collect()
     }
 
-    /// What all rows gave, as one.
+    /// Joins the outputs of all rows.
     fn joined(&self, mut gave: Vec<Vec<NamedTensor>>) -> Result<Vec<NamedTensor>, QueryError> {
         if !self.by_row {
             return Ok(gave.pop().unwrap_or_default());
@@ -378,7 +378,8 @@ impl<'a> StepTask<'a> {
 // === impl Terms ===
 
 impl Terms {
-    /// As whom a step is told of it that is asked so often for one query, which may be for a step of an outer pipeline.
+    /// Describes the step to those that it asks. The step asks `asked` times for one query. It may belong to a pipeline
+    /// that is a step of an outer one.
     fn of_step(
         &self,
         of: Option<&Arc<StepOf>>,
@@ -403,7 +404,8 @@ impl Terms {
     }
 }
 
-/// A step of a pipeline that is a step of another, as one of the outermost: it is planned for with the steps of that.
+/// A step of a pipeline that is itself a step, described as a step of the outermost pipeline. The autoscaler plans it
+/// with the steps of that pipeline.
 fn within(step: &ForStep, outer: &ForStep) -> ForStep {
     let (of, around) = (&step.of, &outer.of);
     let inside = |name: &String| format!("{}.{name}", around.step);
@@ -436,14 +438,14 @@ impl<'a> Answerer<'a> {
         }
     }
 
-    /// What the query of a step sticks to: versions of models are drawn anew for each step, the steps of a pipeline draw
-    /// as the whole does.
+    /// What the query of a step sticks to. Versions of models are drawn anew for each step. A pipeline that is a step
+    /// draws as the outer pipeline does.
     fn sticky(&self, terms: &Terms) -> Option<u64> {
         terms.sticky.filter(|_| matches!(self, Self::Pipeline(..)))
     }
 }
 
-/// Has a pipeline that is a step answer.
+/// Has a pipeline that is a step answer a query.
 fn nested<'a>(
     pipeline: &'a LoadedPipeline,
     around: QueryContext<'a>,
@@ -452,12 +454,13 @@ fn nested<'a>(
     Box::pin(async move { super::answer(pipeline.ready()?, around, query).await })
 }
 
-/// Whether there is nothing to ask for. Where other inputs have rows, whoever is asked says that they do not fit.
+/// Whether there are no rows to ask for. If only some inputs have no rows, the target reports that the inputs do not
+/// fit.
 fn has_no_rows(inputs: &[NamedTensor]) -> bool {
     !inputs.is_empty() && inputs.iter().all(|input| input.tensor.rows() == 0)
 }
 
-/// Bytes that tensors take up.
+/// Bytes that the tensors occupy.
 fn held_bytes(outputs: &[NamedTensor]) -> u64 {
     let bytes = outputs
         .iter()
@@ -465,8 +468,8 @@ fn held_bytes(outputs: &[NamedTensor]) -> u64 {
     bytes.sum()
 }
 
-/// Runs a transform: at once where it is quick, else on a thread that may be busy for long. What it needs is held until it
-/// has ended, even where nobody waits for it any more.
+/// Runs a transform: a quick one at once, another one on a thread for blocking work. The memory that it needs is held
+/// until it has ended, even if nobody waits for it any more.
 async fn transformed(
     transform: &Arc<Transform>,
     (cores, needed): (&Arc<Semaphore>, Part),
@@ -501,7 +504,7 @@ async fn transformed(
     }
 }
 
-/// Adds what an answer took to what the step took.
+/// Adds the times of an answer to the record of the step.
 fn count(taken: &mut StepRecord, answer: &Answer) {
     let of = &answer.timings;
     taken.variant = Some(answer.variant.clone());

@@ -1,8 +1,10 @@
-//! Pipelines that are variants of an application: offered with each query to it, and run where selection takes one.
+//! Composite variants: pipelines that are variants of an application. They are offered with each query to the
+//! application, and run where selection picks one.
 //!
-//! The dispatcher selects, since it alone knows what its variants cost and how long they wait now; it is told the
-//! measured figures of what is offered, and sends the query back where one of these is better. Each row of it takes its own
-//! branches then, beside the others, so that rows that ask the same share batches.
+//! The dispatcher selects, because only it knows the costs of its variants and their queues now. The front end tells it
+//! the measured figures of the pipelines that it offers. The dispatcher sends the query back if one of them is better.
+//! Then each row of the query takes its own branches, concurrently with the other rows, so that rows that ask the same
+//! share batches.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,29 +16,29 @@ use sextant_types::{Code, NamedTensor, Route, Targets, Tensor};
 use super::{Catalog, LoadedPipeline, Pipelines};
 use crate::run::{self, QueryContext, ROWS_AT_ONCE, Ready};
 
-/// What can answer a query beside the variants of models.
+/// What can answer a query besides the variants of models.
 pub(super) struct Offered {
-    /// The pipelines as they were when the query came: it ends on the versions that it began with.
+    /// The pipelines as they were when the query came. The query ends on the versions that it began with.
     known: Arc<Catalog>,
-    /// Those that are offered, as the dispatcher is told of them.
+    /// The offered pipelines, with their description for the dispatcher.
     composites: Vec<(Arc<LoadedPipeline>, Composite)>,
 }
 
-/// The rows of a query, which are cut when they are asked for: there may be four billions of nothing.
+/// The rows of a query. They are cut on demand: a batch may count four billion empty rows.
 struct Rows {
     inputs: Vec<NamedTensor>,
     count: u32,
 }
 
 impl Pipelines {
-    /// What can answer a query to an application beside the variants of its models; `None` where nothing can.
+    /// The pipelines that can answer a query to an application; `None` where none can.
     pub(super) fn offered(&self, query: &Query) -> Option<Offered> {
         let Route::Application(application) = &query.route else {
             return None;
         };
         let known = self.loaded.load();
         let composites = known.composites.get(application)?;
-        // What is wrong with the inputs the dispatcher says.
+        // The dispatcher reports what is wrong with the inputs.
         let first = self.rows(query)?.get(0)?;
         let offered = composites.iter().filter_map(|pipeline| {
             let composite = self.figures(&known, pipeline, &first)?;
@@ -49,7 +51,7 @@ impl Pipelines {
         })
     }
 
-    /// The figures of a composite variant; `None` while it cannot answer such rows, whatever is asked for.
+    /// The figures of a composite variant; `None` while it cannot answer such rows, whatever the targets.
     fn figures(
         &self,
         known: &Catalog,
@@ -63,7 +65,7 @@ impl Pipelines {
         if !ready.graph.routes().all(|it| known.is_ready(it, beneath)) {
             return None;
         }
-        // It takes single records, in a shape of its own.
+        // A pipeline takes single records, in a shape of its own.
         ready.graph.signature.bind(row.to_vec()).ok()?;
         Some(Composite {
             variant: ready.names.variant.clone(),
@@ -80,7 +82,7 @@ impl Pipelines {
         Some(Rows { inputs, count })
     }
 
-    /// Has a query answered by what is best: a variant of a model, or one of these.
+    /// Has the best variant answer a query: a variant of a model, or one of the offered pipelines.
     pub(super) async fn among(
         &self,
         Offered { known, composites }: Offered,
@@ -112,7 +114,7 @@ impl Pipelines {
         }
     }
 
-    /// Has each row of a query go its own way through a pipeline.
+    /// Sends each row of a query through a pipeline on its own.
     async fn by_row(
         &self,
         (known, ready): (&Catalog, &Ready),
@@ -126,7 +128,8 @@ impl Pipelines {
         };
         let asked = |inputs: Vec<NamedTensor>| Query {
             inputs,
-            // The others were compared with what was measured of it. By the accuracy its steps are planned for.
+            // The dispatcher has compared the other targets with the measurement. The accuracy is passed on because the
+            // autoscaler plans the steps by it.
             targets: Targets {
                 latency_ms: query.targets.latency_ms,
                 min_quality: query.targets.min_quality,
@@ -153,8 +156,8 @@ impl Pipelines {
         joined(answers.try_collect().await?)
     }
 
-    /// The answer as one of the application's: its outputs in the order of the application's, and explained as the
-    /// selection explains it.
+    /// Turns the answer into one of the application: its outputs are in the order of the application's, and its
+    /// explanation is that of the selection.
     fn as_variant(
         &self,
         route: &Route,
@@ -178,7 +181,7 @@ impl Pipelines {
 // === impl Rows ===
 
 impl Rows {
-    /// The inputs of one.
+    /// The inputs of the row `at`.
     fn get(&self, at: usize) -> Option<Vec<NamedTensor>> {
         if self.count == 1 {
             return Some(self.inputs.clone());
@@ -195,7 +198,7 @@ impl Rows {
     }
 }
 
-/// The answers to rows as one.
+/// Joins the answers to the rows.
 fn joined(mut answers: Vec<Answer>) -> Result<Answer, QueryError> {
     let nothing = || QueryError::new(Code::InvalidTensor, "the query has no rows");
     let all = answers.len() as u32;
@@ -244,7 +247,7 @@ fn joined(mut answers: Vec<Answer>) -> Result<Answer, QueryError> {
     Ok(whole)
 }
 
-/// What became of each step in all rows: it counts as answered where it has answered any.
+/// The record of each step over all rows. A step counts as answered if it answered any row.
 fn of_all_rows(steps: impl Iterator<Item = StepRecord>) -> Vec<StepRecord> {
     let mut all: Vec<StepRecord> = Vec::new();
     for step in steps {
@@ -269,7 +272,7 @@ fn of_all_rows(steps: impl Iterator<Item = StepRecord>) -> Vec<StepRecord> {
     all
 }
 
-/// Whether something is left of a query's time.
+/// Whether any of the query's time is left.
 fn has_time(query: &Query) -> bool {
     let left = query.targets.latency_ms.map(|ms| {
         Duration::try_from_secs_f64(ms / 1e3).is_ok_and(|all| query.arrived.elapsed() < all)

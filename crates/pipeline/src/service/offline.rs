@@ -1,7 +1,8 @@
 //! Offline jobs whose records a pipeline answers.
 //!
-//! A job is of the version that answered its first record: a pipeline that changes ends the job, and does not answer the
-//! rest otherwise. Each record is a query of its own; its steps ask as the job does, on what online queries leave.
+//! A job belongs to the version that answered its first record. If the pipeline changes, the job ends, so that no other
+//! version answers the rest. Each record is a query of its own. Its steps ask with the job's terms, and run on what
+//! online queries leave.
 
 use async_trait::async_trait;
 use sextant_rpc::{Answer, Dispatch, Offline, OnlineLoad, Query, QueryError};

@@ -1,4 +1,4 @@
-//! What is said of definitions that cannot be used, and what is known of those that can.
+//! Errors of definitions that are not valid, and what is known of valid ones.
 
 use serde_json::{Value, json};
 use sextant_types::{Code, DataType};
@@ -303,7 +303,7 @@ fn wrong_definitions_are_refused_by_step_and_key() {
 #[tokio::test]
 async fn a_default_holds_integers_that_no_double_holds() {
     let large = 9_007_199_254_740_993_i64;
-    // There are two names and one class, so that the step fails.
+    // There are two names and one class, so the step fails.
     let steps = json!([
         {"name": "a", "application": "one"},
         {"name": "b", "top_k": {"labels": ["x", "z"]}, "inputs": {"scores": "a.y"}, "on_error": "default",

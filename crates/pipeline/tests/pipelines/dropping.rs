@@ -1,4 +1,4 @@
-//! Which queries are given up, by which rule, and what those are told of a step who are asked by it.
+//! Which queries are given up, by which rule, and what a step tells those that it asks.
 
 use std::{
     sync::Arc,
@@ -16,10 +16,10 @@ use crate::worker::{Service, Worker, name, query, service, x};
 /// Longest wait for a state that must come.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What each step says that it takes, ms.
+/// The time that each step says it takes, ms.
 const RUN_MS: f64 = 500.0;
 
-/// A chain of two steps behind a gate that is open for so many answers.
+/// A chain of two steps behind a gate that lets as many answers through as it has permits.
 fn chain(rule: &str, gate: &Arc<Semaphore>) -> Service {
     let worker = Worker::new()
         .adding("one", 1.0)
@@ -35,7 +35,7 @@ fn chain(rule: &str, gate: &Arc<Semaphore>) -> Service {
     )
 }
 
-/// A query with a target that came some time ago.
+/// A query with a target that came `ago_ms` ms ago.
 fn asked(latency_ms: f64, ago_ms: u64) -> Query {
     let arrived = Instant::now().checked_sub(Duration::from_millis(ago_ms));
     Query {
@@ -48,7 +48,7 @@ fn asked(latency_ms: f64, ago_ms: u64) -> Query {
     }
 }
 
-/// Has a pipeline learn what its steps take. It looks at them again from time to time.
+/// Lets a pipeline learn what its steps take. The pipeline reads this from time to time.
 async fn learn(service: &Service) {
     let begun = Instant::now();
     let hopeless = || service.pipelines.query(asked(RUN_MS / 10.0, 0));
@@ -58,7 +58,7 @@ async fn learn(service: &Service) {
     }
 }
 
-/// Queries that were given up, whatever the step.
+/// Number of queries that were given up, at any step.
 fn dropped(service: &Service) -> u64 {
     let pipeline = ApplicationId::new("p").expect("a name");
     let loaded = service.pipelines.get(&pipeline).expect("it is there");
@@ -67,7 +67,7 @@ fn dropped(service: &Service) -> u64 {
     dropped.map(|(_, count)| count).sum()
 }
 
-/// By step: the probability that a query runs it where one before it gave something.
+/// For each step: the probability that a query runs it, given that a step before it gave something.
 fn probabilities(service: &Service) -> Vec<f64> {
     let pipeline = ApplicationId::new("p").expect("a name");
     let loaded = service.pipelines.get(&pipeline).expect("it is there");
@@ -78,7 +78,8 @@ fn probabilities(service: &Service) -> Vec<f64> {
 
 #[tokio::test]
 async fn each_rule_gives_up_whom_it_says() {
-    // Of two steps that take 500 ms each: the time that has passed, and who is answered within 2,000 ms.
+    // The two steps take 500 ms each. Each case has the time that has passed and whether the query is answered within
+    // 2,000 ms.
     let cases = [
         ("none", 1900, true),
         ("clipper++", 700, true),
@@ -121,7 +122,7 @@ async fn what_is_on_its_way_keeps_others_out_before_their_first_step() {
         gate.add_permits(1 << 30);
         learn(&service).await;
         gate.forget_permits(Semaphore::MAX_PERMITS);
-        // Each occupies a step for 500 ms, and there is one replica.
+        // Each query occupies a step for 500 ms, and there is one replica.
         let pipelines = Arc::clone(&service.pipelines);
         let mut held = Vec::new();
         let mut refused: Option<QueryError> = None;
@@ -180,7 +181,7 @@ async fn what_follows_branches_of_which_each_query_takes_one_gets_all_queries() 
     for number in 0u32.. {
         let row = if number % 2 == 0 { 1.0 } else { 9.0 };
         service.ask(&[row]).await.expect("an answer");
-        // It has looked at what the steps take.
+        // The pipeline has read what the steps take.
         if number > 20 && service.pipelines.query(asked(RUN_MS, 0)).await.is_err() {
             break;
         }
@@ -222,7 +223,7 @@ async fn who_has_not_ended_a_step_is_not_one_who_passed_it() {
         tokio::task::yield_now().await;
     }
     assert_eq!(probabilities(&service), [1.0, 1.0], "in flight");
-    // One that is given up has not passed the step either.
+    // A query that is given up does not count as having passed the step.
     let late = service.pipelines.query(asked(RUN_MS / 10.0, 1000)).await;
     late.expect_err("its time is over");
     assert_eq!(dropped(&service), 1);

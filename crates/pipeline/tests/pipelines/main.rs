@@ -1,4 +1,4 @@
-//! Pipelines from their definition to the answer, over a dispatcher that computes by a rule.
+//! Pipelines from definition to answer, over a dispatcher that computes by a rule.
 
 mod checked;
 mod dropping;

@@ -16,10 +16,10 @@ use sextant_types::{Code, NamedTensor, Tensor};
 
 use crate::worker::{Worker, query, service_in};
 
-/// So many bytes.
+/// A store with this many bytes.
 struct Bounded(Arc<AtomicU64>);
 
-/// Bytes that are given back.
+/// Bytes that are given back on drop.
 struct BytesGuard(Arc<AtomicU64>, u64);
 
 impl Drop for BytesGuard {
@@ -53,7 +53,7 @@ async fn what_steps_make_is_counted_before_it_is_made_and_given_back() {
         let values = vec![value; shape.iter().product()];
         NamedTensor::new(name, Tensor::from_elements(shape, &values).expect("floats"))
     };
-    // Of boxes that lie apart; each cut takes 40,000 bytes.
+    // The boxes lie apart; each cut takes 40,000 bytes.
     let ask = async |count: usize| {
         let corners: Vec<f32> = (0..count)
             .flat_map(|at| [at as f32, 0.0, at as f32 + 1.0, 1.0])
@@ -77,7 +77,7 @@ async fn what_steps_make_is_counted_before_it_is_made_and_given_back() {
     assert_eq!(left.load(Ordering::Relaxed), 100_000);
 }
 
-/// A picture of four pixels beside each other, grey.
+/// A grey picture of four pixels in a row.
 const PIXELS: &[u8] = &[
     0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a, 0x00, 0x00, 0x00, 0x0d, 0x49, 0x48, 0x44, 0x52,
     0x00, 0x00, 0x00, 0x04, 0x00, 0x00, 0x00, 0x01, 0x08, 0x00, 0x00, 0x00, 0x00, 0xdc, 0x57, 0x50,
@@ -94,7 +94,7 @@ async fn what_a_step_made_stays_counted_until_the_answer() {
         {"name": "second", "softmax": {}, "inputs": {"scores": "first.probabilities"}},
     ]});
     let service = service_in(Arc::new(Bounded(Arc::clone(&left))), Worker::new(), &chain);
-    // A step needs eight times its input while it runs, and keeps once.
+    // A step needs eight times the size of its input while it runs, and keeps the size once.
     let ask = async |elements: usize| {
         let scores = Tensor::from_elements(vec![1, elements], &vec![0.0f32; elements]);
         let inputs = vec![NamedTensor::new("scores", scores.expect("floats"))];
@@ -115,7 +115,7 @@ fn a_query_that_is_given_up_holds_its_memory_until_its_thread_has_ended() {
         .max_blocking_threads(1)
         .build();
     runtime.expect("a runtime").block_on(async {
-        // The only thread is busy, so what the step does waits for it.
+        // The only thread is busy, so the work of the step waits.
         let (free, wait) = mpsc::channel::<()>();
         let busy = tokio::task::spawn_blocking(move || wait.recv());
         let left = Arc::new(AtomicU64::new(1_000_000));
@@ -134,7 +134,7 @@ fn a_query_that_is_given_up_holds_its_memory_until_its_thread_has_ended() {
         assert!(is_held(), "the picture may still be decoded");
         free.send(()).expect("it waits");
         busy.await.expect("it ends").expect("told");
-        // Threads take work in its order.
+        // Threads take work in the order in which it came.
         let behind = tokio::task::spawn_blocking(|| ());
         behind.await.expect("it ends");
         assert!(!is_held());

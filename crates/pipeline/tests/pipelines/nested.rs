@@ -1,4 +1,4 @@
-//! Pipelines that are steps of others.
+//! Pipelines that are steps of other pipelines.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -26,7 +26,7 @@ fn definition(of: &Value) -> Definition {
     serde_json::from_value(of.clone()).expect("a definition")
 }
 
-/// Pipelines over a worker, each of which may ask those before it.
+/// Pipelines over a worker. Each may ask those before it.
 fn service(worker: Worker, definitions: &[Value]) -> (Arc<Worker>, Arc<Pipelines>) {
     let worker = Arc::new(worker);
     let mut loaded: HashMap<ApplicationId, Arc<LoadedPipeline>> = HashMap::new();
@@ -116,7 +116,7 @@ async fn its_part_of_the_time_is_the_target_of_its_steps() {
         .iter()
         .map(|it| it.targets.latency_ms.expect("a part of the time"))
         .collect();
-    // Nothing has run before, so that each step gets the same part of what is left.
+    // No step has run before, so each step gets the same part of the time that is left.
     assert!(
         latencies[0] <= 30_000.0 && latencies[0] > 20_000.0,
         "{latencies:?}"
@@ -139,7 +139,7 @@ async fn a_failure_names_the_steps_on_its_way() {
     assert_eq!(failed.message, "step `then`: step `b`: it is broken");
 }
 
-/// `inner` adds one, and gives `large` only where that makes more than five; `p` asks it as `within` says.
+/// `inner` adds one, and gives `large` only where the result is above five; `p` asks it as `within` says.
 fn branching(within: &Value) -> [Value; 2] {
     [
         json!({"name": "inner", "steps": [
@@ -241,7 +241,7 @@ fn at_most_eight_lie_in_each_other_wherever_one_is_added() {
     };
     assert_eq!(refused(&chain(8)), None);
     let mut nine = chain(9);
-    // In the middle as at the ends.
+    // Steps in the middle behave as those at the ends.
     for _ in 0..9 {
         nine.rotate_left(1);
         let why = refused(&nine).expect("too deep");
@@ -256,7 +256,7 @@ fn at_most_eight_lie_in_each_other_wherever_one_is_added() {
     );
 }
 
-/// The autoscaler plans a pipeline as a whole by what its steps tell of themselves.
+/// The autoscaler plans a pipeline as a whole, by what its steps tell of themselves.
 #[tokio::test]
 async fn the_steps_of_an_inner_pipeline_are_told_of_as_steps_of_the_outermost() {
     let [inner, outer] = two();

@@ -16,7 +16,7 @@ use sextant_types::{Code, DataType, NamedTensor, Route, Signature, Tensor, Tenso
 
 use crate::worker::{graph_over, query};
 
-/// Takes rows of `x` and of `z`, as many of each, and answers with `x`.
+/// Takes equally many rows of `x` and of `z`, and answers with `x`.
 #[derive(Default)]
 struct Pairs(AtomicUsize);
 

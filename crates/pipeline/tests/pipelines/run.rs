@@ -1,4 +1,4 @@
-//! What becomes of queries.
+//! The outcomes of queries.
 
 use std::{
     sync::{
@@ -21,7 +21,7 @@ fn adding() -> Worker {
         .adding("hundred", 100.0)
 }
 
-/// Two steps, the second of which runs under a condition.
+/// Two steps; the second has a condition.
 fn conditional(when: &str) -> Service {
     service(
         adding(),
@@ -419,7 +419,7 @@ async fn the_time_of_the_whole_is_split_over_the_steps() {
             .expect("asked");
         query.targets.latency_ms.expect("a budget")
     };
-    // Nothing is known yet, so both get half of what is left; the second all of it.
+    // No step has run before, so the first gets half of the time that is left, and the second all that is left then.
     assert!(
         budget("one") <= 500.0 && budget("one") > 100.0,
         "{}",

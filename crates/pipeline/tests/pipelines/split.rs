@@ -1,4 +1,4 @@
-//! Steps that ask one of several.
+//! Steps that ask one of several targets.
 
 use serde_json::{Value, json};
 use sextant_rpc::{Dispatch, Query};
@@ -21,7 +21,7 @@ fn split() -> Service {
     service(worker(), &definition(&split))
 }
 
-/// Whom the last query asked.
+/// The target that the last query asked.
 fn last(service: &Service) -> String {
     let asked = service.worker.asked.lock();
     name(&asked.last().expect("it asked").route).to_owned()
@@ -59,7 +59,7 @@ async fn queries_that_stick_to_one_number_go_one_way() {
     assert!(ways[100..].iter().all(|way| *way == ways[100]));
 }
 
-/// The autoscaler plans a pipeline as a whole by the target that its steps tell of.
+/// The autoscaler plans a pipeline as a whole, by the target that its steps name.
 #[tokio::test]
 async fn whom_a_split_asks_is_told_of_the_step_as_of_one_that_asks_it_alone() {
     let service = split();

@@ -128,7 +128,7 @@ async fn the_steps_of_a_query_are_told_the_accuracy_that_it_asks_of_the_whole() 
         (least(0.8), Some(0.8)),
         (share, Some(0.425)),
         (Targets::default(), None),
-        // Nothing is planned for what it cannot have.
+        // A demand above the pipeline's accuracy is not passed on, so nothing is planned for it.
         (least(0.9), None),
     ] {
         let asked = Query {
@@ -146,12 +146,12 @@ async fn the_steps_of_a_query_are_told_the_accuracy_that_it_asks_of_the_whole() 
     }
 }
 
-/// Sends what is offered back to be run, or answers itself.
+/// Sends a query back to an offered composite, or answers the query itself.
 struct Selection {
     worker: Worker,
     takes: bool,
     offered: Mutex<Vec<usize>>,
-    /// Happens once, while it selects.
+    /// Runs once, during selection.
     meanwhile: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
@@ -206,7 +206,7 @@ fn whole() -> Route {
     Route::Application(ApplicationId::new("whole").expect("a name"))
 }
 
-/// A pipeline that is a variant of `whole`, which adds a hundred itself; the pipeline adds one.
+/// A pipeline that is a variant of `whole`. The model of `whole` adds a hundred; the pipeline adds one.
 fn composite(step: Worker, takes: bool) -> (Arc<Selection>, Arc<Pipelines>) {
     let definition = json!({"name": "p", "variant_of": "whole",
         "inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 1]}],
@@ -364,7 +364,7 @@ async fn it_is_offered_only_while_it_is_measured_and_where_it_is_not_taken_a_var
     assert_eq!(*selection.offered.lock(), [1, 0]);
 }
 
-/// Takes rows of any length, and tells how many composites were offered.
+/// Takes rows of any length, and answers with the number of composites that were offered.
 struct Open;
 
 #[async_trait]

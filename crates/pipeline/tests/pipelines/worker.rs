@@ -1,4 +1,4 @@
-//! A dispatcher that answers by a rule, and keeps what it was asked.
+//! A dispatcher that answers by a rule, and records the queries that it got.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -27,12 +27,12 @@ pub type Rule = Box<dyn Fn(&[f32]) -> Result<Vec<f32>, QueryError> + Send + Sync
 pub struct Worker {
     rules: HashMap<String, (bool, Rule)>,
     pub asked: Mutex<Vec<Query>>,
-    /// What it says that each run took, microseconds.
+    /// The time that it reports for each run, microseconds.
     compute_us: f64,
     slow: HashMap<String, f64>,
-    /// How long it says that each query waited for a load, microseconds.
+    /// The time that it reports each query to have waited for a load, microseconds.
     load_us: f64,
-    /// Answers wait for permits of this.
+    /// Each answer takes a permit of this.
     gate: Option<Arc<Semaphore>>,
 }
 
@@ -69,25 +69,25 @@ impl Worker {
         }
     }
 
-    /// Says that each run took so long.
+    /// Reports that each run took `ms` ms.
     pub fn taking(mut self, ms: f64) -> Self {
         self.compute_us = ms * 1e3;
         self
     }
 
-    /// Says that each query waited so long for a load.
+    /// Reports that each query waited `ms` ms for a load.
     pub fn loading(mut self, ms: f64) -> Self {
         self.load_us = ms * 1e3;
         self
     }
 
-    /// Says that each run of this one took so long.
+    /// Reports that each run of `name` took `ms` ms.
     pub fn slow(mut self, name: &str, ms: f64) -> Self {
         self.slow.insert(name.to_owned(), ms * 1e3);
         self
     }
 
-    /// Answers once there is a permit for each.
+    /// Answers each query once there is a permit for it.
     pub fn behind(mut self, gate: &Arc<Semaphore>) -> Self {
         self.gate = Some(Arc::clone(gate));
         self
@@ -111,7 +111,7 @@ impl Worker {
         })
     }
 
-    /// How often something was asked.
+    /// How often `of` was asked.
     pub fn count(&self, of: &str) -> usize {
         self.asked
             .lock()
@@ -124,7 +124,7 @@ impl Worker {
 #[async_trait]
 impl Dispatch for Worker {
     async fn query(&self, query: Query) -> Result<Answer, QueryError> {
-        // Others run meanwhile, as they would beside a device.
+        // Other tasks run meanwhile, as they would beside a device.
         tokio::task::yield_now().await;
         self.asked.lock().push(query.clone());
         if let Some(gate) = &self.gate {
@@ -186,14 +186,14 @@ impl Dispatch for Worker {
     }
 }
 
-/// A definition checked against what a worker has.
+/// A definition checked against the applications of a worker.
 pub fn graph(worker: &Worker, definition: &Value) -> Result<Graph, Invalid> {
     graph_over(definition, Some(Metric::Top1), |route| {
         worker.signature(route)
     })
 }
 
-/// A definition checked against targets with such signatures, all of which are measured by one metric, or by none.
+/// A definition checked against targets with these signatures, all measured by the same metric or by none.
 pub fn graph_over(
     definition: &Value,
     metric: Option<Metric>,
@@ -226,7 +226,7 @@ pub fn service(worker: Worker, definition: &Value) -> Service {
     service_in(Arc::new(UnboundedMemory), worker, definition)
 }
 
-/// One whose steps have so much memory.
+/// A pipeline whose steps have this memory.
 pub fn service_in(memory: Arc<dyn Memory>, worker: Worker, definition: &Value) -> Service {
     let graph = graph(&worker, definition).unwrap_or_else(|error| panic!("{error}"));
     let worker = Arc::new(worker);

@@ -1,27 +1,27 @@
-//! How many rows a replica finishes within its target, learned from its batches.
+//! The number of rows that a replica can finish within its target, learned from its batches.
 
 use std::collections::VecDeque;
 
 use sextant_schedule::{NEVER, Nanos};
 
-/// Additive increase, multiplicative decrease: one row more after a full batch within the target,
-/// a tenth less after a batch beyond it.
+/// Additive increase, multiplicative decrease: one more row after a full batch within the target, a tenth less after a
+/// batch that exceeds it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Aimd {
     rows: u32,
 }
 
-/// The line under which 99 % of the run times lie, fitted to the last batches.
+/// A line above 99 % of the run times, fitted to the last batches.
 ///
-/// It minimises the pinball loss over a window. For a given slope the best intercept is a quantile
-/// of what is left, and the loss is convex in the slope, so the fit is a search along the slope. It
-/// runs once in many batches: constant cost for each.
+/// It minimises the pinball loss over a window. For a given slope the best intercept is a quantile of the residuals,
+/// and the loss is convex in the slope, so the fit is a search along the slope. It runs once in many batches, so that
+/// the cost for each batch is constant.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Quantile {
     window: VecDeque<(u32, Nanos)>,
     /// Batches since the last fit.
     fresh: usize,
-    /// Run time of no row, ns, and more for each row.
+    /// Run time of zero rows, and increase for each row, ns.
     line: (f64, f64),
     /// Largest batch of the window.
     seen: u32,
@@ -41,7 +41,7 @@ impl Aimd {
         self.rows
     }
 
-    /// A batch of `rows` rows took `ran` ns, with `target` allowed.
+    /// Learns that a batch of `rows` rows took `ran` ns, with `target` ns allowed.
     pub fn learn(&mut self, rows: u32, ran: Nanos, target: Nanos) {
         if ran > target {
             self.rows = (self.rows * 9 / 10).max(1);
@@ -59,8 +59,8 @@ impl Quantile {
     const REFIT: usize = 32;
     const SHARE: f64 = 0.99;
 
-    /// The limit on rows for `target` ns; at most twice what was seen, since the line is not known
-    /// far beyond.
+    /// The limit on rows for `target` ns. It is at most twice the largest batch seen, because the line is not known far
+    /// beyond.
     pub fn rows(&self, target: Nanos) -> u32 {
         if self.window.is_empty() {
             return 1;
@@ -74,14 +74,14 @@ impl Quantile {
         (rows.max(1.0) as u32).min(most)
     }
 
-    /// A batch of `rows` rows took `ran` ns.
+    /// Learns that a batch of `rows` rows took `ran` ns.
     pub fn learn(&mut self, rows: u32, ran: Nanos) {
         if self.window.len() == Self::WINDOW {
             self.window.pop_front();
         }
         self.window.push_back((rows, ran));
         self.fresh += 1;
-        // While little is known every batch counts.
+        // While there are few batches, every one causes a fit.
         if self.fresh >= Self::REFIT || self.fresh * 8 >= self.window.len() {
             self.fresh = 0;
             self.fit();
@@ -94,8 +94,7 @@ impl Quantile {
         let per_row = |of: &(u32, Nanos)| of.1 as f64 / f64::from(of.0.max(1));
         let steepest = self.window.iter().map(per_row).fold(0.0, f64::max);
         if least == self.seen {
-            // One size tells nothing about others: what is cautious is that every row costs the
-            // same.
+            // One size says nothing about others. The cautious assumption is that every row costs the same.
             self.line = (0.0, steepest);
             return;
         }

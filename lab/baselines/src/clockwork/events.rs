@@ -1,4 +1,4 @@
-//! What Clockwork makes of a scheduler's events.
+//! Clockwork's handling of a scheduler's events.
 
 use sextant_schedule::{BatchId, DeviceSpec, PoolIx, PoolLoad, QueueSpec, Scheduler};
 
@@ -129,7 +129,7 @@ impl<T: std::fmt::Debug + Send> Scheduler<T> for Clockwork<T> {
         if at == 0 {
             self.reject(now, queue, actions);
         }
-        // What is appended changes only the sizes that lacked it.
+        // An appended request changes only the sizes that lacked it.
         self.arm(now, queue, last);
         let mut on_pool = 0;
         while let Some(pool) = self.queue(queue).and_then(|of| of.by_pool.pool(on_pool)) {

@@ -13,21 +13,21 @@ pub(super) struct Sizes {
 /// The next batch of a queue at one size.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Strategy {
-    /// How many of the first requests are not in the size's batch queue any more.
+    /// Number of first requests that are no longer in the size's batch queue.
     pub passed: usize,
-    /// Requests of the batch, after those.
+    /// Number of requests of the batch, after those.
     pub count: usize,
     /// Rows of the batch.
     pub rows: u32,
-    /// Where it stands: priority, then latest start, then what has no deadline by arrival.
+    /// Its position: priority, then latest start; requests without a deadline last, by arrival.
     pub key: u64,
 }
 
-/// Keys from here on are of requests without a deadline, by arrival.
+/// Keys from here on belong to requests without a deadline, by arrival.
 const BEST_EFFORT: u64 = 1 << 55;
 
 impl Sizes {
-    /// The sizes of the options; every one up to 64 when there are none.
+    /// The sizes of the options; every size up to 64 if there are none.
     pub fn new(rows: &[u32], delay: Delay) -> Self {
         const MOST: u32 = 64;
         let mut rows = match rows {
@@ -41,12 +41,12 @@ impl Sizes {
         Self { rows, delay }
     }
 
-    /// How many there are.
+    /// Number of sizes.
     pub fn len(&self) -> usize {
         self.rows.len()
     }
 
-    /// Names the strategy of a queue and a size.
+    /// The id of the strategy of a queue and a size.
     pub fn id(&self, queue: QueueIx, size: usize) -> u32 {
         queue.get() * self.len() as u32 + size as u32
     }
@@ -57,7 +57,7 @@ impl Sizes {
         (QueueIx::new(id / sizes), (id % sizes) as usize)
     }
 
-    /// How many of them, from the first on, batches with this spec may have.
+    /// Number of sizes, from the first on, that batches with this spec may have.
     pub fn usable(&self, spec: &QueueSpec) -> usize {
         if !spec.batched {
             return 1;
@@ -73,8 +73,7 @@ impl Sizes {
             .max(free_at)
     }
 
-    /// The strategy of a size on a device that is free at `free_at`; `None` when the batch queue
-    /// does not hold enough.
+    /// The strategy of a size on a device that is free at `free_at`; `None` if the batch queue does not hold enough.
     pub fn strategy<T>(
         &self,
         now: Nanos,
@@ -90,7 +89,7 @@ impl Sizes {
         let (most, last) = (self.rows[size], size + 1 == self.usable(spec));
         let mut passed = requests.due_before(end(most));
         let mut first = requests.rows_of(passed);
-        // Beyond the largest size a request runs alone, for as long as its rows take.
+        // Beyond the largest size, a request runs alone, as long as its rows take.
         while last && first > most && requests.deadline(passed) < end(first) {
             passed += 1;
             first = requests.rows_of(passed);
@@ -115,8 +114,8 @@ impl Sizes {
         })
     }
 
-    /// The requests of a batch. Those of one row have to fill the size; one of several rows asks
-    /// for the smallest size that takes it, full or not.
+    /// The requests of a batch. Requests of one row must fill the size. A request of several rows takes the smallest
+    /// size that can hold it, full or not.
     fn enough<T>(
         &self,
         requests: &RequestQueue<T>,

@@ -1,33 +1,33 @@
-//! Squishy bin packing: queues onto devices, with batches that shrink when a device is shared.
+//! Squishy bin packing: assigns queues to devices, with batches that shrink when a device is shared.
 //!
 //! A queue with rate `r` and uncoordinated batch `b` keeps `floor(r l(b) / b)` devices for itself.
-//! Its rest becomes a *node*: the largest batch with `b / r + l(b)` within the target, which runs
-//! once per duty cycle `b / r`. Nodes are merged, the fullest first, when both fit into the shorter
-//! of their duty cycles with batches cut to what comes in it.
+//! The rest of its rate becomes a *node*: the largest batch with `b / r + l(b)` within the target, which runs once per
+//! duty cycle `b / r`. Nodes are merged, the fullest first, if both fit into the shorter of their duty cycles with
+//! batches cut to what comes in it.
 
 use sextant_schedule::{NEVER, Nanos};
 
 use super::super::replicas::{Demand, Share};
 
-/// Several rests on one device.
+/// The rests of several queues on one device.
 #[derive(Debug, Clone)]
 struct Node {
     /// Position of the demand, and its rate.
     rests: Vec<(usize, f64)>,
-    /// ns.
+    /// Duty cycle, ns.
     duty: f64,
     /// Device time within a duty cycle, 0 to 1.
     occupancy: f64,
 }
 
-/// What a queue needs, at some scale of all rates.
+/// The need of a queue, at some scale of all rates.
 #[derive(Debug, Clone, Copy)]
 struct Need {
     /// Batch on a device of its own.
     rows: u32,
-    /// Rows per ns of such a device.
+    /// Rows per ns on such a device.
     throughput: f64,
-    /// Rows per ns that come.
+    /// Rows per ns that arrive.
     rate: f64,
 }
 
@@ -40,8 +40,8 @@ pub(super) fn plan(demands: &[Demand<'_>], devices: u32) -> Vec<Vec<Share>> {
     plan
 }
 
-/// Batches and rates. Nothing measured: every queue as if it had the same load. Nothing came: a
-/// thousandth of a device, so that it has a place.
+/// Batches and rates. If nothing is measured, every queue counts as having the same load. A queue without arrivals gets
+/// a thousandth of a device, so that it has a place.
 fn needs(demands: &[Demand<'_>]) -> Vec<Need> {
     let measured = demands
         .iter()
@@ -85,13 +85,13 @@ fn best(demands: &[Demand<'_>], needs: &[Need], most: f64, devices: u32) -> Vec<
     found.unwrap_or_else(|| pack(demands, needs, high, usize::MAX))
 }
 
-/// One packing, with its devices in order; it may end early beyond `limit` devices.
+/// One packing, with its devices in order. It may end early beyond `limit` devices.
 fn pack(demands: &[Demand<'_>], needs: &[Need], scale: f64, limit: usize) -> Vec<Vec<Share>> {
     let mut plan = Vec::new();
     let mut rests = Vec::new();
     for (at, need) in needs.iter().enumerate() {
         let rate = need.rate * scale;
-        // Rounding must not cost a device.
+        // A rounding error must not cost a device.
         let whole = (rate / need.throughput + 1e-9).floor();
         for _ in 0..whole as usize {
             plan.push(vec![Share {
@@ -122,7 +122,7 @@ fn pack(demands: &[Demand<'_>], needs: &[Need], scale: f64, limit: usize) -> Vec
 fn merge(demands: &[Demand<'_>], rests: Vec<Node>, room: usize) -> Vec<Node> {
     let least = rests.last().map_or(0.0, |rest| rest.occupancy);
     let mut nodes: Vec<Node> = Vec::new();
-    // Nodes that at least the smallest rest may still fit into.
+    // Nodes into which at least the smallest rest may still fit.
     let mut open: Vec<usize> = Vec::new();
     for rest in rests {
         let merged = open.iter().filter_map(|at| {
@@ -153,8 +153,8 @@ fn merge(demands: &[Demand<'_>], rests: Vec<Node>, room: usize) -> Vec<Node> {
     nodes
 }
 
-/// Makes a plan for exactly `devices` devices: one too long is folded, so that devices are shared
-/// beyond what they can do; left-over devices go to the queues with most load on each of theirs.
+/// Makes a plan for exactly `devices` devices. A plan that is too long is folded, so that devices are shared beyond
+/// their capacity. Left-over devices go to the queues with the most load on each of theirs.
 fn spread(plan: &mut Vec<Vec<Share>>, demands: &[Demand<'_>], needs: &[Need], devices: usize) {
     while plan.len() > devices {
         let shares = plan.pop().unwrap_or_default();
@@ -194,7 +194,7 @@ impl Node {
         let fits = |rows: u32| demand.ends(rows, f64::from(rows) / rate);
         let rows = largest(demand.spec.max_rows, fits);
         let (rows, duty) = match rows {
-            // A request that waits for others would be late: the cycle takes what slack there is.
+            // A request that waits for others would be late, so the cycle takes the available slack.
             0 => (1, (demand.slack() - demand.run(1)).max(demand.run(1))),
             rows => (rows, f64::from(rows) / rate),
         };
@@ -213,7 +213,7 @@ impl Node {
         }
     }
 
-    /// Both on one device; `None` when they don't fit.
+    /// Both nodes on one device; `None` if they do not fit.
     fn with(&self, other: &Self, demands: &[Demand<'_>]) -> Option<Self> {
         let duty = self.duty.min(other.duty);
         let rests: Vec<_> = self.rests.iter().chain(&other.rests).copied().collect();
@@ -254,7 +254,7 @@ impl Demand<'_> {
         self.spec.latency.of(rows) as f64
     }
 
-    /// What of the target is left when the network has had its part, ns.
+    /// The part of the target that is left after the network's delays, ns.
     fn slack(&self) -> f64 {
         match self.target {
             NEVER => FOREVER,
@@ -269,11 +269,11 @@ impl Demand<'_> {
     }
 }
 
-/// What waits without a target is still looked at this often, ns.
+/// How often requests without a target are looked at, ns.
 const FOREVER: f64 = 10.0 * SECOND as f64;
 const SECOND: Nanos = 1_000_000_000;
 
-/// The largest of `1..=most` that fits, 0 for none; larger ones never fit when smaller ones don't.
+/// The largest of `1..=most` that fits, 0 for none. If a number does not fit, no larger one may fit.
 fn largest(most: u32, fits: impl Fn(u32) -> bool) -> u32 {
     let (mut fitting, mut beyond) = (0, most.max(1) + 1);
     while beyond - fitting > 1 {

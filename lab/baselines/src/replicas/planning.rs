@@ -1,4 +1,4 @@
-//! When lanes are laid out again, and what happens to the requests in them.
+//! When lanes are planned anew, and what happens to the requests in them.
 
 use sextant_schedule::PoolIx;
 
@@ -8,10 +8,10 @@ use super::{
 };
 use sextant_types::index::{IndexVec, QueueIx, SlotIx};
 
-/// Rates are first taken after this long, then after twice that and so on, all from the first
-/// request on, until an epoch is over: what one second shows is rough.
+/// Rates are first computed after this time, then after twice this time and so on, always from the first request on,
+/// until an epoch is over: the rates of one second are rough.
 const FIRST: Nanos = 1_000_000_000;
-/// When a queue's target becomes known, others follow: one plan serves them all.
+/// When the target of a queue becomes known, others follow soon. One plan after this time serves all of them.
 const SETTLING: Nanos = 50_000_000;
 
 impl<T, S: Sharing> Replicas<T, S> {
@@ -46,7 +46,7 @@ impl<T, S: Sharing> Replicas<T, S> {
         }
     }
 
-    /// Makes a plan when it is time, or when the last one names what is gone.
+    /// Makes a plan when it is due, or when the last one names slots or queues that are gone.
     pub(super) fn keep_planned(&mut self, now: Nanos, actions: &mut Actions<T>) {
         if self.plan_at <= now {
             self.take_rates(now);
@@ -57,14 +57,14 @@ impl<T, S: Sharing> Replicas<T, S> {
         }
     }
 
-    /// How long arrivals are counted before rates are taken from them.
+    /// How long arrivals are counted before rates are computed from them.
     fn first_wait(&self, epoch: Nanos) -> Nanos {
         let first = if self.measured { epoch } else { FIRST };
         first.min(epoch).max(1)
     }
 
-    /// Rates of the time since counting began. After a whole epoch counting begins again, if
-    /// anything came at all; else with the next request.
+    /// Computes the rates since counting began. After a whole epoch, counting begins anew if anything came; otherwise
+    /// with the next request.
     fn take_rates(&mut self, now: Nanos) {
         let Some(epoch) = self.sharing.epoch() else {
             return;
@@ -97,8 +97,8 @@ impl<T, S: Sharing> Replicas<T, S> {
         };
     }
 
-    /// Lays out every lane again. What waits in a lane that stays keeps its place; the rest is
-    /// routed as if it came now.
+    /// Plans every lane anew. Requests in a lane that remains keep their place; the others are routed as if they came
+    /// now.
     fn lay_out(&mut self, now: Nanos, actions: &mut Actions<T>) {
         let plans: Vec<_> = self.slots.pools().map(|pool| self.plan(pool)).collect();
         let mut old = std::mem::take(&mut self.stations);
@@ -134,7 +134,7 @@ impl<T, S: Sharing> Replicas<T, S> {
         }
     }
 
-    /// The slots of a pool with the queues that each shall serve.
+    /// The slots of a pool with the desired queues of each.
     fn plan(&self, pool: PoolIx) -> Vec<(SlotIx, Vec<Share>)> {
         let slots: Vec<SlotIx> = self.slots.of_pool(pool).collect();
         let numbered = self.queues.numbered();
@@ -157,7 +157,7 @@ impl<T, S: Sharing> Replicas<T, S> {
         slots.into_iter().zip(plan).collect()
     }
 
-    /// The part of a queue's requests that a pool of `slots` slots gets: by slots.
+    /// The part of a queue's requests that goes to a pool of `slots` slots; it is proportional to the number of slots.
     fn part(&self, of: &Queue<T>, slots: usize) -> f64 {
         let all: u32 = of
             .by_pool
@@ -167,7 +167,7 @@ impl<T, S: Sharing> Replicas<T, S> {
         slots as f64 / f64::from(all.max(1))
     }
 
-    /// What waits in old lanes and without one, by queue.
+    /// Requests in removed lanes and without a lane, by queue.
     fn displaced(
         &mut self,
         mut old: IndexVec<SlotIx, Station<T, S::Memory>>,
@@ -190,7 +190,7 @@ impl<T, S: Sharing> Replicas<T, S> {
         displaced
     }
 
-    /// Everything that waits of a queue.
+    /// Takes back all waiting requests of a queue.
     pub(super) fn recall(&mut self, queue: QueueIx) -> Vec<Request<T>> {
         let Some(of) = self.queues.known_mut(queue) else {
             return Vec::new();

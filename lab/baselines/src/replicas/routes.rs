@@ -1,4 +1,4 @@
-//! Which of a queue's slots gets the next request: weighted round-robin, for each frontend apart.
+//! Which of a queue's slots gets the next request: weighted round-robin, for each frontend separately.
 
 use sextant_schedule::IndexedHeap;
 use sextant_types::index::SlotIx;
@@ -8,15 +8,15 @@ use sextant_types::index::SlotIx;
 pub(super) struct Routes {
     /// Slot and lane on it.
     targets: Vec<(SlotIx, u32)>,
-    /// How far a target's next turn moves with each request it gets.
+    /// The distance to a target's next turn after a request.
     strides: Vec<u64>,
-    /// By frontend: targets by their next turn.
+    /// For each frontend: targets by their next turn.
     turns: Vec<IndexedHeap<u32>>,
 }
 
 impl Routes {
-    /// For `frontends` senders over targets of (slot, lane, weight). Each sender begins with
-    /// another target: they don't know of each other, but were not started in step either.
+    /// Routes of `frontends` senders to targets of (slot, lane, weight). Each sender begins with another target:
+    /// senders do not know of each other, but are not in step either.
     pub fn new(targets: &[(SlotIx, u32, f64)], frontends: u32) -> Self {
         const UNIT: f64 = 1_048_576.0;
         let heaviest = targets
@@ -41,7 +41,7 @@ impl Routes {
         }
     }
 
-    /// The slot and lane for a frontend's next request; `None` without any.
+    /// The slot and lane for a frontend's next request; `None` if there is none.
     pub fn next(&mut self, frontend: usize) -> Option<(SlotIx, u32)> {
         let turns = self.turns.get_mut(frontend)?;
         let (turn, at) = turns.first()?;

@@ -17,7 +17,7 @@ pub(super) struct Executor<A> {
 pub(super) struct RunningAction<A> {
     ran: RunSpan,
     pub(super) action: A,
-    /// Its weights went away.
+    /// Whether its weights were unloaded.
     pub(super) spoilt: bool,
 }
 

@@ -2,16 +2,14 @@
 //!
 //! Entry points: [`CudaDriver::open`]; [`CudaDevice::open`] for a device on which another library computes.
 //!
-//! All libraries are loaded at run time (`cuda/libraries.rs`); what is missing is an
-//! [`Error::Unavailable`] that says what to install. Kernels are compiled and loaded when the device
-//! is opened (`cuda/modules.rs`). Algorithms of cuBLASLt and cuDNN are chosen when an operation is
-//! prepared and kept (`cuda/matmul.rs`, `cuda/convolution.rs`): what runs for a batch does not depend
-//! on when it runs.
+//! All libraries are loaded at run time (`cuda/libraries.rs`); a missing one gives an [`Error::Unavailable`] that says
+//! what to install. Kernels are compiled and loaded when the device is opened (`cuda/modules.rs`). Algorithms of
+//! cuBLASLt and cuDNN are chosen when an operation is prepared, and kept (`cuda/matmul.rs`, `cuda/convolution.rs`):
+//! what runs for a batch does not depend on when it runs.
 //!
-//! cudarc's safe types hold contexts, streams, events and modules. Its safe copies and launches work on
-//! typed allocations that they track with events; this engine has one arena and orders its work
-//! itself, so those calls go to the level below. This is the only `unsafe` code of the workspace:
-//! each use says why it is sound.
+//! cudarc's safe types hold contexts, streams, events and modules. Its safe copies and launches work on typed
+//! allocations that they track with events. This engine has one arena and orders its work itself, so it makes these
+//! calls on the level below. This is the only `unsafe` code of the workspace: each use says why it is sound.
 #![expect(unsafe_code, reason = "calls into NVIDIA's libraries")]
 
 mod clock;
@@ -47,8 +45,8 @@ use crate::{
     },
 };
 
-/// Host memory up to this size is read by a kernel. The engine that copies works off what one stream has given it before
-/// it turns to another: the inputs of a batch would wait for all the weights of a model that is loaded.
+/// A kernel copies host memory up to this size. The device's copy engine finishes the work of one stream before it
+/// turns to another, so the inputs of a batch would wait for all the weights of a model that is being loaded.
 const KERNEL_COPY_BYTES: u64 = 2 << 20;
 
 /// A device of this machine.
@@ -64,7 +62,7 @@ pub struct CudaDriver {
     memory: OnceLock<Memory>,
 }
 
-/// What was found, for reports.
+/// The versions that were found, for reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Versions {
     /// The CUDA version that the graphics driver supports, as `12080`.
@@ -77,7 +75,7 @@ pub struct Versions {
     pub nvrtc: (i32, i32),
 }
 
-/// A device of this machine on which another library computes: what it is, and what of its memory is free.
+/// A device of this machine on which another library computes: its description and its free memory.
 pub struct CudaDevice {
     properties: Properties,
     context: Arc<CudaContext>,
@@ -86,8 +84,8 @@ pub struct CudaDevice {
 // === impl CudaDevice ===
 
 impl CudaDevice {
-    /// Opens device `ordinal`; the graphics driver is all that this needs. Libraries that lie in the configured
-    /// folders are loaded, so that the one that computes finds them.
+    /// Opens device `ordinal`. Only the graphics driver is needed. Libraries in the configured folders are loaded, so
+    /// that the library that computes finds them.
     ///
     /// # Errors
     /// [`Error::Unavailable`] when the graphics driver or the device is missing, [`Error::Failed`] when the device
@@ -102,7 +100,7 @@ impl CudaDevice {
         })
     }
 
-    /// What the device is.
+    /// The description of the device.
     pub fn properties(&self) -> &Properties {
         &self.properties
     }
@@ -155,8 +153,8 @@ impl CudaDriver {
         })
     }
 
-    /// Compiles the kernels for a compute capability as [`Self::open`] does, without a device: the
-    /// kernels of each source with the size of its machine code, bytes.
+    /// Compiles the kernels for a compute capability as [`Self::open`] does, without a device. Returns the kernels of
+    /// each source with the size of its machine code, bytes.
     ///
     /// # Errors
     /// [`Error::Unavailable`] when NVRTC is missing, [`Error::Failed`] when it refuses a source.
@@ -173,7 +171,7 @@ impl CudaDriver {
         sources.zip(images).map(check).collect()
     }
 
-    /// The version of the NVRTC that compiles.
+    /// The version of the NVRTC that compiles the kernels.
     ///
     /// # Errors
     /// [`Error::Unavailable`] when NVRTC is missing.
@@ -183,7 +181,7 @@ impl CudaDriver {
         modules::version()
     }
 
-    /// Devices of this machine; 0 where there is no driver.
+    /// Number of devices of this machine; 0 if there is no driver.
     pub fn devices() -> u32 {
         if !libraries::has_driver() {
             return 0;
@@ -192,7 +190,7 @@ impl CudaDriver {
         u32::try_from(count).unwrap_or(0)
     }
 
-    /// What was found.
+    /// The versions that were found.
     pub fn versions(&self) -> &Versions {
         &self.versions
     }
@@ -206,7 +204,7 @@ impl CudaDriver {
         self.context.bind_to_thread().map_err(driver_error)
     }
 
-    /// Launches the kernel that an operation has, if there is anything to compute.
+    /// Launches the kernel of an operation, if there is anything to compute.
     fn launch_kernel(&self, stream: Stream, operation: &Operation) -> Result<(), Error> {
         let Some(launch) = kernels::launch(operation)? else {
             return Ok(());
@@ -223,7 +221,7 @@ impl CudaDriver {
         if convolutions.launch(&queue, self.memory()?, it)? {
             return Ok(());
         }
-        // cuDNN did the products; each thread of these kernels reads an element before it writes it.
+        // cuDNN has computed the products. Each thread of these kernels reads an element before it writes it.
         if let Some(addend) = it.addend {
             self.launch_kernel(stream, &Operation::Binary(add(it, addend)))?;
         }
@@ -236,7 +234,7 @@ fn is_wide(from: StagingAddress, to: Address) -> bool {
     (from.get() | to.get()).is_multiple_of(16)
 }
 
-/// The addend of a convolution, in place.
+/// Adds the addend of a convolution, in place.
 fn add(it: &Convolution, addend: Address) -> Binary {
     let flat = |address| Operand {
         address,
@@ -257,7 +255,7 @@ fn add(it: &Convolution, addend: Address) -> Binary {
     }
 }
 
-/// Bias and activation of a convolution, in place.
+/// Applies bias and activation of a convolution, in place.
 fn finish(it: &Convolution) -> Affine {
     let positions = it.window.out_count();
     let (outer, inner) = match it.channels_last {
@@ -405,7 +403,7 @@ impl Driver for CudaDriver {
                 let convolutions = self.convolutions.as_ref().ok_or_else(missing)?;
                 convolutions.prepare(self.memory()?, it)
             }
-            // All kernels are loaded; this says whether there is one.
+            // All kernels are loaded; this only checks that there is one for the operation.
             _ => kernels::launch(operation).map(|_| ()),
         }
     }
@@ -426,7 +424,7 @@ impl Driver for CudaDriver {
     }
 
     fn begin_capture(&self, stream: Stream) -> Result<(), Error> {
-        // Relaxed: the libraries may load code of theirs when they are first used.
+        // Relaxed: the libraries may load their code when they are first used.
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
         let stream = self.objects.stream(stream)?;
         stream.begin_capture(mode).map_err(driver_error)
@@ -448,7 +446,7 @@ impl Driver for CudaDriver {
 
 impl Drop for CudaDriver {
     fn drop(&mut self) {
-        // What still runs addresses the memory that is freed next.
+        // Work that still runs addresses the memory that is freed next.
         if let Err(error) = self.context.synchronize() {
             tracing::warn!(%error, "a CUDA device was left in an error");
         }

@@ -1,13 +1,12 @@
-//! A driver without a device: it records what it is asked for and computes it on the host.
+//! A driver without a device: it records the calls and computes them on the host.
 //!
-//! Entry point: [`RecordingDriver::new`]. Everything up to the driver call (lowering, places of
-//! weights and activations, staging, graphs) runs as it would with a device, and its numbers can be
-//! checked.
+//! Entry point: [`RecordingDriver::new`]. Everything up to the driver call (lowering, places of weights and
+//! activations, staging, graphs) runs as it would with a device, and the numbers can be checked.
 //!
-//! Work in streams is done late, when somebody waits for it, so that a copy that is read too early or
-//! staging memory that is written again too early shows. Refused as [`Error::Failed`]: copies beyond
-//! the memory, reads of bytes that were never written, operations that were not prepared, staging
-//! memory that is touched while a copy of it is pending, any use before the start, a second start.
+//! Work in streams is done late, when somebody waits for it. So a copy that is read too early, or staging memory that
+//! is written again too early, becomes visible. The driver refuses with [`Error::Failed`]: copies beyond the memory,
+//! reads of bytes that were never written, operations that were not prepared, access to staging memory while a copy of
+//! it is pending, any use before the start, a second start.
 
 use std::{
     collections::{BTreeMap, HashSet, VecDeque, hash_map::DefaultHasher},
@@ -31,32 +30,32 @@ mod windows;
 use state::{Command, State};
 use windows::Windows;
 
-/// Calls that are remembered one by one.
+/// Most calls that are remembered one by one.
 const REMEMBERED: usize = 4096;
 
-/// What the pretended device is.
+/// The properties of the simulated device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pretence {
-    /// Memory there is, bytes.
+    /// Its memory, bytes.
     pub memory_bytes: u64,
-    /// Whether a library for convolutions is there.
+    /// Whether it has a library for convolutions.
     pub convolution: bool,
     /// Compute capability, major and minor.
     pub compute_capability: (u32, u32),
     /// Memory that the device keeps for each captured graph, bytes.
     pub graph_bytes: u64,
-    /// What it can do with pages.
+    /// Its support for mapping pages.
     pub mapping: Mapping,
 }
 
-/// What a device can do with pages.
+/// A device's support for mapping pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mapping {
-    /// They stay where they are.
+    /// Pages stay where they are.
     None,
-    /// It says that it can map them, and refuses at the start.
+    /// The device says that it can map pages, and refuses at the start.
     Refused,
-    /// It maps them where their size is a multiple of so many bytes.
+    /// The device maps pages whose size is a multiple of so many bytes.
     Granularity(u64),
 }
 
@@ -65,7 +64,7 @@ pub enum Mapping {
 #[expect(missing_docs, reason = "the fields are the arguments")]
 pub enum Call {
     Start(Reservation),
-    /// With the pages that were not there before.
+    /// The number of pages that were not there before.
     Map {
         window: Address,
         pages: usize,
@@ -91,7 +90,7 @@ pub enum Call {
         to: Address,
         bytes: u64,
     },
-    /// By the operation's name.
+    /// A launch, with the name of the operation.
     Launch {
         stream: Stream,
         operation: &'static str,
@@ -107,7 +106,7 @@ pub enum Call {
     DestroyGraph(Graph),
 }
 
-/// See the module.
+/// A driver that records; see the module.
 pub struct RecordingDriver {
     properties: Properties,
     pretence: Pretence,
@@ -132,7 +131,7 @@ impl Default for Pretence {
 // === impl RecordingDriver ===
 
 impl RecordingDriver {
-    /// A device that does not exist.
+    /// A driver of a simulated device.
     pub fn new(pretence: Pretence) -> Self {
         Self {
             properties: Properties {
@@ -147,22 +146,22 @@ impl RecordingDriver {
         }
     }
 
-    /// The last calls, oldest first; preparing, waiting and staging are left out.
+    /// The last calls, oldest first, without preparing, waiting and staging.
     pub fn calls(&self) -> Vec<Call> {
         self.calls.lock().iter().copied().collect()
     }
 
-    /// From now on every call fails with [`Error::Lost`], as after a device's failure.
+    /// Makes every call from now on fail with [`Error::Lost`], as after a failure of a device.
     pub fn lose(&self) {
         self.state.lock().lost = true;
     }
 
-    /// From now on mapping fails, or no longer.
+    /// Makes mapping fail from now on, or succeed again.
     pub fn refuse_mapping(&self, refuse: bool) {
         self.state.lock().refuses_mapping = refuse;
     }
 
-    /// The state of a device that works and was started.
+    /// The state of a started device that works.
     fn started(&self) -> Result<MutexGuard<'_, State>, Error> {
         let state = self.alive()?;
         if state.started {

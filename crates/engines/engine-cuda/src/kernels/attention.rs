@@ -5,7 +5,7 @@ use sextant_engine::Error;
 use super::{GRID, Launch, Parameters, suffix, unsupported};
 use crate::operation::{Attention, Element, Rows};
 
-/// Depths that there are kernels for; what is between is computed as the next one.
+/// Depths for which there are kernels. A depth in between is computed as the next larger one.
 const DEPTHS: [u64; 3] = [32, 64, 128];
 /// Queries of a block.
 const QUERIES: u64 = 64;

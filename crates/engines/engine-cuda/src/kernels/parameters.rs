@@ -2,9 +2,8 @@
 
 use crate::operation::Address;
 
-/// Parameters of a kernel in one buffer, each at the next multiple of its size: how the driver's
-/// interface lays them out. Structures in it consist of fields whose alignment is that of the
-/// structure's first field.
+/// Parameters of a kernel in one buffer, each at the next multiple of its size, as the driver's interface lays them
+/// out. A structure among them must consist of fields with the alignment of its first field.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Parameters {
     bytes: Vec<u8>,
@@ -57,7 +56,7 @@ impl Parameters {
         &self.bytes
     }
 
-    /// Where in the buffer addresses stand.
+    /// The offsets in the buffer at which addresses stand.
     pub fn pointers(&self) -> &[usize] {
         &self.pointers
     }
@@ -80,7 +79,7 @@ impl Parameters {
         self
     }
 
-    /// Also what a structure of 64-bit fields begins with, whatever its first field.
+    /// Pads the buffer to a multiple of `to`. A structure with 64-bit fields needs this whatever its first field.
     pub(super) fn align(&mut self, to: usize) {
         self.bytes.resize(self.bytes.len().next_multiple_of(to), 0);
     }

@@ -68,7 +68,7 @@ pub(super) fn layer_norm(it: &LayerNorm) -> Result<Option<Launch>, Error> {
     Ok(Some(Launch::rows(kernel, it.rows, it.length, parameters)))
 }
 
-/// Whether one warp holds a row in its registers: four neighbours a lane at a time.
+/// Whether one warp holds a row in its registers: four neighbouring values a lane at a time.
 fn in_registers(length: u64, addresses: &[Address]) -> bool {
     const MOST: u64 = 8 * 32 * 4;
     (4..=MOST).contains(&length) && length.is_multiple_of(4) && aligned(addresses)

@@ -1,7 +1,7 @@
 //! Launches over strided tensors.
 //!
-//! Dimensions that lie behind one another in all operands are joined first: most operands turn out to
-//! be contiguous or single values, and index arithmetic is what the strided kernels spend.
+//! Dimensions that are contiguous in all operands are joined first. Most operands then turn out to be contiguous or
+//! single values, and the strided kernels spend their time on index arithmetic.
 
 use half::{bf16, f16};
 use sextant_engine::Error;
@@ -65,8 +65,8 @@ pub(super) fn binary(it: &Binary) -> Result<Option<Launch>, Error> {
     Ok(Some(Launch::flat(kernel, items, parameters)))
 }
 
-/// The same over packs of 16 bytes, and whether each operand moves inside a pack; where each does so with the output or
-/// not at all.
+/// The shape in packs of 16 bytes, and for each operand whether it moves inside a pack; `None` unless each operand
+/// moves with the output or not at all.
 fn packed(it: &Binary, shape: &Shape<2>) -> Option<(Shape<2>, [u32; 2])> {
     let lanes = lanes(it.element);
     let (size, outer) = shape.sizes.split_last()?;
@@ -178,8 +178,8 @@ pub(super) fn copy(it: &Copy) -> Result<Option<Launch>, Error> {
     Ok(shape.launch(format!("copy_{size}"), parameters))
 }
 
-/// A copy that turns matrices around: neighbours on one side lie apart on the other. `None` for other copies and for
-/// small matrices.
+/// A copy that transposes matrices: elements that are neighbours on one side lie apart on the other. `None` for other
+/// copies and for small matrices.
 fn turned(it: &Copy, shape: &Shape<2>) -> Option<Launch> {
     const SIDE: u64 = 32;
     const SMALL: u64 = 8;
@@ -227,7 +227,7 @@ pub(super) fn fill(it: &Fill) -> Result<Option<Launch>, Error> {
     Ok(shape.launch(format!("fill_{size}"), parameters))
 }
 
-/// A value as it is stored, in the low bytes; the others are 0.
+/// A value as it is stored, in the low bytes; the other bytes are 0.
 fn bits(element: Element, value: f64) -> u64 {
     match element {
         Element::F32 => u64::from((value as f32).to_bits()),
@@ -247,7 +247,7 @@ struct Shape<const N: usize> {
 // === impl Shape ===
 
 impl<const N: usize> Shape<N> {
-    /// Leaves out dimensions of size 1 and joins neighbours that every operand can walk as one.
+    /// Drops dimensions of size 1 and joins neighbouring dimensions that every operand can walk as one.
     fn joined(sizes: &Sizes, strides: [&[i64; MAX_RANK]; N]) -> Self {
         let mut shape = Self {
             sizes: Vec::new(),
@@ -283,7 +283,7 @@ impl<const N: usize> Shape<N> {
         self.sizes.iter().product()
     }
 
-    /// The strides where there is one dimension at most, and neighbours or one value in each operand.
+    /// The innermost strides if at most one dimension is left and each operand is contiguous or a single value.
     fn flat(&self) -> Option<[u32; N]> {
         if self.sizes.len() > 1 {
             return None;
@@ -324,9 +324,9 @@ impl<const N: usize> Shape<N> {
                 .all(|it| it.get() % (element_bytes * 2) == 0)
     }
 
-    /// Sizes and strides as the kernels take them.
+    /// Appends sizes and strides as the kernels take them.
     fn put(&self, mut parameters: Parameters) -> Parameters {
-        // The structure begins with a 32-bit rank and is aligned for its 64-bit sizes.
+        // The structure begins with a 32-bit rank, but is aligned for its 64-bit sizes.
         parameters.align(8);
         let padded = |values: &[u64], default| {
             let mut all = [default; MAX_RANK];

@@ -1,10 +1,10 @@
-//! Additions that the product or the convolution before them computes: a residual connection costs no pass over memory
-//! of its own.
+//! Merges additions into the product or the convolution before them, so that a residual connection costs no pass over
+//! memory of its own.
 
 use super::{Draft, uses::Uses};
 use crate::operation::{Activation, Address, Binary, BinaryFunction, Method, Operation, Symbolic};
 
-/// Lets products and convolutions take over the additions that alone use them.
+/// Lets products and convolutions take over additions of which they are the only source.
 pub(super) fn merge(draft: &mut Draft) {
     let uses = Uses::new(draft);
     let mut taken = Vec::new();
@@ -37,7 +37,7 @@ pub(super) fn merge(draft: &mut Draft) {
     }
 }
 
-/// Whether it adds two tensors of floats that lie alike.
+/// Whether it adds two tensors of floats with the same layout.
 fn is_whole(it: &Binary<Symbolic>) -> bool {
     let contiguous = it.sizes.rank == 1 && it.a.strides[0] == 1 && it.b.strides[0] == 1;
     it.function == BinaryFunction::Add
@@ -46,7 +46,7 @@ fn is_whole(it: &Binary<Symbolic>) -> bool {
         && it.a.address != it.b.address
 }
 
-/// The operation with the addition behind it.
+/// The operation with the addition merged into it.
 fn with(
     operation: &Operation<Symbolic>,
     addition: &Binary<Symbolic>,

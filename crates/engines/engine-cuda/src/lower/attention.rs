@@ -1,7 +1,7 @@
-//! Attention as exporters write it becomes one operation: the product of queries and keys, a mask, softmax, the
-//! product with the values, and the copies that bring heads before tokens and back.
+//! Finds attention as exporters write it and makes it one operation. It consists of the product of queries and keys, a
+//! mask, softmax, the product with the values, and the copies that move heads before tokens and back.
 //!
-//! It is looked for among the operations, where every shape is known and what only changes a shape is gone.
+//! The search runs over operations, where every shape is known and operators that only change a shape are gone.
 
 use std::collections::BTreeSet;
 
@@ -21,16 +21,16 @@ mod masks;
 
 use masks::Choice;
 
-/// Where attention was found.
+/// A match of the search.
 struct AttentionMatch {
     attention: Attention<Symbolic>,
-    /// The operation in whose place it comes.
+    /// The operation that the attention replaces.
     last: usize,
-    /// What its mask is to be made of, where there is none yet.
+    /// The choice from which its mask must be made, if there is no mask yet.
     choice: Option<Choice>,
-    /// Others that it takes over.
+    /// The other operations that it takes over.
     taken: Vec<usize>,
-    /// The buffer that nothing writes any more, where the output comes to lie in another.
+    /// The buffer that nothing writes any more, if the output goes to another buffer.
     moved: Option<u64>,
 }
 
@@ -42,16 +42,16 @@ struct Scores {
     taken: Vec<usize>,
 }
 
-/// A draft with what uses its buffers.
+/// A draft with the uses of its buffers.
 struct Search<'a> {
     draft: &'a Draft,
     weights: &'a Weights,
     uses: Uses,
-    /// The buffers that nothing writes once what was found so far takes over its operations.
+    /// The buffers that nothing writes once the matches so far have taken over their operations.
     moved: BTreeSet<u64>,
 }
 
-/// Lets attention take over the operations that it is made of.
+/// Replaces operations that make up attention by one operation.
 pub(super) fn fuse(draft: &mut Draft, target: &Target, weights: &Weights) {
     if !target.attention {
         return;
@@ -63,7 +63,7 @@ pub(super) fn fuse(draft: &mut Draft, target: &Target, weights: &Weights) {
         moved: BTreeSet::new(),
     };
     let mut found = Vec::new();
-    // What reads a result comes behind what writes it.
+    // The loop follows the order of operations, so a result is written before it is read.
     for index in 0..draft.operations.len() {
         if let Some(it) = search.find(index) {
             search.moved.extend(it.moved);
@@ -98,7 +98,7 @@ fn constant(draft: &mut Draft, bytes: Bytes) -> Address<Symbolic> {
     Address::new(at)
 }
 
-/// The mask of a choice; it is made where the choice was.
+/// Makes the mask of a choice, in place of the choice.
 fn made(draft: &mut Draft, choice: &Choice, zero: Address<Symbolic>) -> Address<Symbolic> {
     let y = Address::new((draft.buffers.len() as u64) << OFFSET_BITS);
     draft.buffers.push(Buffer {
@@ -155,7 +155,7 @@ impl Search<'_> {
         })
     }
 
-    /// The product that gives scores, and the mask that is added to it.
+    /// The product that gives the scores, and the mask that is added to them.
     fn scores(&self, x: Address<Symbolic>) -> Option<Scores> {
         let before = self.uses.only_producer(x)?;
         match &self.draft.operations[before] {
@@ -181,7 +181,7 @@ impl Search<'_> {
         }
     }
 
-    /// Where the output comes to lie: where a copy that alone reads it brings it.
+    /// Where the output goes: to the target of a copy if that copy is its only reader.
     fn output(&self, weighted: &Gemm<Symbolic>, index: usize) -> (Matrices, usize) {
         let own = dense(weighted.c.address, [weighted.batch, weighted.m, weighted.n]);
         let copied = || {
@@ -262,7 +262,7 @@ impl Search<'_> {
         copied.or_else(|| self.unscaled(it))
     }
 
-    /// The same elements before they were copied, where they will still be written there.
+    /// The same elements before they were copied, if they are still written there.
     fn copied(&self, it: &Matrices) -> Option<Matrices> {
         let writer = self.uses.only_writer(it.address)?;
         let Operation::Copy(copy) = &self.draft.operations[writer] else {
@@ -303,8 +303,8 @@ impl Search<'_> {
     }
 }
 
-/// Where elements come from, as far back as rows can be read there, and what they are multiplied by since. `before`
-/// goes back one step.
+/// The source of elements, as far back as their rows can be read, and the factor by which they were multiplied since.
+/// `before` goes back one step.
 fn source(
     it: Matrices,
     before: impl Fn(&Matrices) -> Option<(Matrices, f32)>,
@@ -321,7 +321,7 @@ fn source(
     readable
 }
 
-/// A product without anything behind it, whose rows lie one behind the other.
+/// Whether the product has no bias, addend or activation and its rows are contiguous.
 fn is_plain(it: &Gemm<Symbolic>) -> bool {
     it.activation == Activation::None
         && it.bias.is_none()
@@ -340,7 +340,7 @@ fn dense(address: Address<Symbolic>, [batch, rows, columns]: [u64; 3]) -> Matric
     Matrices::new(address, dims)
 }
 
-/// The rows and columns of a factor, as it is after undoing its transposition.
+/// The rows and columns of a factor after undoing its transposition.
 fn factor(it: &Matrix<Symbolic>, batch: u64, [rows, columns]: [u64; 2]) -> Matrices {
     let steps = match it.transposed {
         true => [1, it.row_stride],
@@ -354,8 +354,8 @@ fn factor(it: &Matrix<Symbolic>, batch: u64, [rows, columns]: [u64; 2]) -> Matri
     Matrices::new(it.address, dims)
 }
 
-/// Whether heads can be read there: two strides for batch and head, rows of neighbours that begin at multiples of
-/// 16 bytes.
+/// Whether attention can read heads there: two strides for batch and head, and contiguous rows that begin at multiples
+/// of 16 bytes.
 fn is_readable(it: &Matrices) -> bool {
     const LANES: i64 = 8;
     let batch = merged(&it.indices[0]);
@@ -367,7 +367,8 @@ fn is_readable(it: &Matrices) -> bool {
         && it.address.get().is_multiple_of(16)
 }
 
-/// The heads of a sequence: what some operands make two dimensions, in which all agree.
+/// The number of heads of a sequence: the inner size where an operand splits the batch into two dimensions. All such
+/// operands must agree.
 fn heads<'a>(all: impl Iterator<Item = &'a Matrices>) -> Option<u64> {
     let mut heads = None;
     for it in all {
@@ -394,7 +395,7 @@ fn operand(it: &Matrices, heads: u64) -> Option<Operand<Symbolic>> {
     })
 }
 
-/// Rows whose elements are neighbours.
+/// The same as rows, if the elements of a row are contiguous.
 fn rows(it: &Matrices, heads: u64) -> Option<Rows<Symbolic>> {
     let Operand { address, strides } = operand(it, heads)?;
     let [batch, head, row, column, ..] = strides;

@@ -19,7 +19,7 @@ pub struct HostTensor {
     pub bytes: Bytes,
 }
 
-/// A constant with what names it among the weights.
+/// A constant with the key that names it among the weights.
 #[derive(Debug, Clone)]
 pub(crate) struct Constant {
     /// Unique within the artefact.
@@ -40,7 +40,7 @@ impl Constant {
         }
     }
 
-    /// A matrix turned around.
+    /// The transposed matrix.
     pub fn transposed(&self) -> Self {
         let size = self.tensor.data_type.size().unwrap_or(1);
         let (rows, columns) = match self.tensor.dims[..] {
@@ -71,7 +71,7 @@ impl Constant {
 // === impl HostTensor ===
 
 impl HostTensor {
-    /// Weights `[out, in, kernel..]` as `[out, kernel, channels]`: channels beyond those that there are are 0.
+    /// Weights `[out, in, kernel..]` as `[out, kernel, channels]`; channels beyond `in` are 0.
     pub fn channels_last(&self, channels: u64) -> Self {
         let size = self.data_type.size().unwrap_or(1);
         let (outputs, inputs) = (self.dims[0] as usize, self.dims[1] as usize);
@@ -155,8 +155,8 @@ impl HostTensor {
         float.or_else(|| self.to_integers().map(|it| it[0] as f64))
     }
 
-    /// The bytes as stored on the device. Finite floats stay finite: masks are written as large
-    /// numbers, and infinity times 0 would be no number.
+    /// The bytes as stored on the device. Finite floats stay finite: exporters write masks as large numbers, and
+    /// infinity times 0 would be NaN.
     pub fn stored(&self, element: Element) -> Bytes {
         if self.data_type != DataType::Fp32 || element == Element::F32 {
             return self.bytes.clone();

@@ -1,4 +1,4 @@
-//! What lowering knows so far: values, buffers, operations.
+//! The state of lowering: values, buffers, operations.
 
 use std::collections::BTreeMap;
 
@@ -24,17 +24,17 @@ pub(crate) enum Value {
 pub(crate) struct Device {
     /// Symbolic.
     pub address: Address<Symbolic>,
-    /// As the graph has them, however they lie.
+    /// The dimensions as the graph has them, whatever the layout.
     pub dims: Vec<u64>,
-    /// Whether the second dimension, the channels of images, lies behind the others.
+    /// Whether the second dimension, the channels of images, lies behind the other dimensions.
     pub channels_last: bool,
-    /// The graph's type.
+    /// The type in the graph.
     pub data_type: DataType,
-    /// What it is stored as.
+    /// The element in which it is stored.
     pub element: Element,
 }
 
-/// Rows of a weight that lie together.
+/// Rows of a weight that lie in one page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Piece {
     /// Symbolic.
@@ -43,22 +43,22 @@ pub(crate) struct Piece {
     pub rows: u64,
 }
 
-/// Rows of a piece are a multiple of this where they can be: what is computed from a piece then begins
-/// at an aligned address too.
+/// The number of rows in a piece is a multiple of this where possible. Results that are computed from a piece then also
+/// begin at an aligned address.
 const ROWS_TOGETHER: u64 = 64;
 
 pub(crate) struct Lowering<'a> {
     pub target: Target,
-    /// `None` while constants are folded: then they are inputs.
+    /// `None` while constants are folded; then weights are inputs.
     weights: Option<&'a mut Weights>,
     values: BTreeMap<String, Value>,
     buffers: Vec<Buffer>,
     operations: Vec<Operation<Symbolic>>,
     inputs: Vec<Port>,
     constants: Vec<(u64, Bytes)>,
-    /// Places of constants in the first buffer, by key and type.
+    /// Addresses of constants in the first buffer, by key and type.
     placed: BTreeMap<(String, Element), Address<Symbolic>>,
-    /// Buffers of weights, by the weight's number.
+    /// Buffers of weights, by the number of the weight.
     weight_buffers: BTreeMap<usize, Address<Symbolic>>,
     outputs: Vec<Port>,
 }
@@ -95,7 +95,7 @@ impl<'a> Lowering<'a> {
         self.operations.push(operation);
     }
 
-    /// A graph input. It comes as declared and is converted where it is stored otherwise.
+    /// Adds an input of the graph. It comes in the declared type and is converted if it is stored in another.
     pub fn input(&mut self, name: &str, data_type: DataType, dims: &[u64]) -> Result<(), Error> {
         let outside = outside(name, data_type)?;
         let count = elements(dims).filter(|_| self.buffers[0].bytes < 1 << (OFFSET_BITS - 1));
@@ -122,7 +122,7 @@ impl<'a> Lowering<'a> {
         Ok(())
     }
 
-    /// A graph output, converted to the declared type.
+    /// Adds an output of the graph, converted to the declared type.
     pub fn output(&mut self, name: &str, data_type: DataType) -> Result<(), Error> {
         let outside = outside(name, data_type)?;
         let Some(value) = self.value(name) else {
@@ -156,7 +156,7 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// A new tensor for an operation to write.
+    /// A new tensor that an operation will write.
     pub fn activation(
         &mut self,
         call: &Call<'_>,
@@ -174,12 +174,12 @@ impl<'a> Lowering<'a> {
         })
     }
 
-    /// New bytes for operations to write.
+    /// New bytes that operations will write.
     pub fn scratch(&mut self, bytes: u64) -> Address<Symbolic> {
         self.buffer(bytes, Content::Activation)
     }
 
-    /// What values of a type are stored as.
+    /// The element in which values of a type are stored.
     pub fn element(&self, call: &Call<'_>, data_type: DataType) -> Result<Element, Error> {
         let element = self.target.element(data_type);
         element.ok_or_else(|| call.unsupported(&format!("of {data_type}")))
@@ -191,7 +191,7 @@ impl<'a> Lowering<'a> {
         Ok(self.row_major(&stored))
     }
 
-    /// A value on the device, in whatever order its dimensions lie.
+    /// A value on the device in any order of its dimensions.
     pub fn stored(&mut self, call: &Call<'_>, value: &Value) -> Result<Device, Error> {
         self.place(value).map_err(|error| match error {
             Error::Unsupported(reason) => call.unsupported(&reason),
@@ -199,8 +199,8 @@ impl<'a> Lowering<'a> {
         })
     }
 
-    /// The rows of a weight `[rows, row]` in pieces that fit into pages. Anything but a weight that
-    /// is too large for one page is one piece.
+    /// The rows of a weight `[rows, row]` in pieces that fit into pages. Anything except a weight larger than a page is
+    /// one piece.
     pub fn pieces(
         &mut self,
         call: &Call<'_>,
@@ -278,8 +278,8 @@ impl<'a> Lowering<'a> {
         })
     }
 
-    /// A weight that is made of a constant, only where there is none of that name yet: of `count` elements of the
-    /// constant's type.
+    /// A weight of `count` elements that `make` derives from a constant. It is made only if there is none of that key
+    /// yet, and has the constant's type.
     pub fn made(
         &mut self,
         call: &Call<'_>,
@@ -381,7 +381,7 @@ impl Device {
         self.dims.iter().product()
     }
 
-    /// Strides of the dimensions seen as `dims`, in elements: 0 where one value serves a dimension.
+    /// Strides of the dimensions viewed as `dims`, in elements; 0 where one value is used for a whole dimension.
     pub fn strides(&self, dims: &[u64]) -> Vec<i64> {
         if !self.channels_last {
             return layout::expanded(&self.dims, dims);
@@ -403,7 +403,7 @@ impl Device {
     }
 }
 
-/// The product of dimensions, where it is a size that memory could have, whatever 0 among them hides.
+/// The product of dimensions, if it is a size that memory could have even without the zeros among them.
 pub(crate) fn elements(dims: &[u64]) -> Option<u64> {
     let product = |all: u64, dim: &u64| all.checked_mul((*dim).max(1));
     let product = dims.iter().try_fold(1, product)?;

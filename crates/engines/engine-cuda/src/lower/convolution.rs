@@ -1,4 +1,4 @@
-//! Convolutions: by the device's library where it has one, else by unfolding and a product.
+//! Lowers convolutions: to the device's library if there is one, otherwise to unfolding and a product.
 
 use sextant_engine::Error;
 
@@ -15,10 +15,10 @@ use crate::operation::{
     Operation, Sizes, Symbolic, Window,
 };
 
-/// Most bytes of unfolded images at a time: more would only cost workspace.
+/// Most bytes of images that are unfolded at a time. More would only cost workspace.
 const UNFOLDED_BYTES: u64 = 64 << 20;
 
-/// Channels that tensor cores take together, of 16-bit floats.
+/// Channels that tensor cores process together, for 16-bit floats.
 const EIGHT: u64 = 8;
 
 struct Plan {
@@ -127,9 +127,9 @@ fn plan(lowering: &mut Lowering<'_>, call: &Call<'_>, shape: Shape) -> Result<Pl
     })
 }
 
-/// Weights of a convolution that tensor cores can compute: of 16-bit floats, with channels in the eights that they take.
-/// The channels come last then, as they want them; a library would turn other images around and back for each
-/// convolution. Few input channels, as those of a picture, are filled up.
+/// The weights of a convolution that tensor cores can compute: 16-bit floats, with channels in groups of eight. Then
+/// the channels come last, as tensor cores need them; a library would reorder other images before and after each
+/// convolution. If there are few input channels, as in a picture, they are padded to eight.
 fn for_tensor_cores(
     lowering: &Lowering<'_>,
     call: &Call<'_>,
@@ -149,7 +149,7 @@ fn for_tensor_cores(
     })
 }
 
-/// A convolution with the channels last: a product where each position of the output sees one pixel, else by the library.
+/// A convolution with the channels last: a product if each output position reads one pixel, otherwise the library.
 fn channels_last(
     lowering: &mut Lowering<'_>,
     call: &Call<'_>,
@@ -209,7 +209,7 @@ fn channels_last(
     Ok(y)
 }
 
-/// Makes images with their padding, for a library that pads both sides alike.
+/// Pads images in memory, for a library that pads both sides equally.
 fn pad(lowering: &mut Lowering<'_>, call: &Call<'_>, plan: &mut Plan) -> Result<(), Error> {
     let window = &mut plan.window;
     let size =
@@ -339,7 +339,7 @@ fn unfold(
     y
 }
 
-/// Whether every output position sees just the pixel at the same place.
+/// Whether every output position reads only the pixel at the same position.
 fn pointwise(window: &Window) -> bool {
     window.kernel == [1, 1] && window.in_size == window.out_size && window.strides == [1, 1]
 }

@@ -1,4 +1,4 @@
-//! Copies of copies: a part that is taken out of a tensor and turned around is moved once.
+//! Merges copies of copies: a part that is taken out of a tensor and transposed is moved only once.
 
 use super::{
     Draft, layout,
@@ -7,7 +7,7 @@ use super::{
 };
 use crate::operation::{Copy, Operand, Operation, Symbolic};
 
-/// Lets copies read what was copied before them.
+/// Lets copies read the source of the copies before them.
 pub(super) fn merge(draft: &mut Draft) {
     let uses = Uses::new(draft);
     let mut merged = false;
@@ -22,7 +22,7 @@ pub(super) fn merge(draft: &mut Draft) {
     }
 }
 
-/// The copy at `index` from where its source was copied from.
+/// The copy at `index`, reading from the source of the copy before it.
 fn through(draft: &Draft, uses: &Uses, index: usize) -> Option<Copy<Symbolic>> {
     let Operation::Copy(copy) = &draft.operations[index] else {
         return None;

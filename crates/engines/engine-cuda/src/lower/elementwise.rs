@@ -86,7 +86,7 @@ fn parameters(call: &Call<'_>, function: UnaryFunction) -> Result<UnaryFunction,
     })
 }
 
-/// One function of a tensor.
+/// Applies one function to a tensor.
 pub(super) fn apply(
     lowering: &mut Lowering<'_>,
     call: &Call<'_>,
@@ -140,7 +140,7 @@ pub(super) fn clip(lowering: &mut Lowering<'_>, call: &Call<'_>) -> Result<Vec<V
     Ok(vec![apply(lowering, call, function, &x)?.into()])
 }
 
-/// Between bounds of the same type: not every integer is a 32-bit float.
+/// Clips integers between bounds of the same type, because a 32-bit float cannot hold every integer.
 fn clip_integers(
     lowering: &mut Lowering<'_>,
     call: &Call<'_>,
@@ -155,7 +155,7 @@ fn clip_integers(
     Ok(vec![x.into()])
 }
 
-/// At inference, dropout is the identity too.
+/// At inference, dropout is the identity as well.
 pub(super) fn identity(_: &mut Lowering<'_>, call: &Call<'_>) -> Result<Vec<Value>, Error> {
     let training = call.node.op_type == "Dropout" && call.number(2)?.is_some_and(|it| it != 0.0);
     let mask = call

@@ -1,4 +1,4 @@
-//! What can be computed before a batch comes is computed on the host.
+//! Computes on the host what can be computed before a batch comes.
 
 use std::sync::Arc;
 
@@ -16,11 +16,11 @@ use crate::{
     reference::{self, Memory},
 };
 
-/// Most bytes that are computed on the host for one set of input shapes: enough for every shape. What
-/// is larger is computed on the device, rather than brought there with each batch.
+/// Most bytes that are computed on the host for one set of input shapes: enough for every shape. Larger values are
+/// computed on the device instead of being copied there with each batch.
 const SMALL_BYTES: u64 = 4096;
 
-/// Lowers a call, or computes it where all its inputs are known.
+/// Lowers a call, or computes it if all its inputs are known.
 pub(super) fn run_or_fold(
     lowering: &mut Lowering<'_>,
     call: &Call<'_>,
@@ -39,8 +39,7 @@ pub(super) fn run_or_fold(
         return operator(lowering, call);
     };
     let fixed = constants.iter().all(|constant| constant.fixed);
-    // A table's size says that it is one, whatever the input shapes: so the same tables are weights
-    // for all of them.
+    // A table is recognised by its size, whatever the input shapes. So the same tables are weights for all shapes.
     let large = |it: &&Constant| it.fixed && it.tensor.bytes.len() as u64 > SMALL_BYTES;
     if !fixed && constants.iter().any(large) {
         return operator(lowering, call);
@@ -56,7 +55,7 @@ pub(super) fn run_or_fold(
     }
 }
 
-/// Folds the nodes of a graph that depend on constants only, once for all input shapes.
+/// Folds, once for all input shapes, the nodes of a graph that depend only on constants.
 pub(super) fn constants(graph: &mut Graph) -> Result<(), Error> {
     let mut kept = Vec::new();
     for node in std::mem::take(&mut graph.nodes) {
@@ -94,7 +93,7 @@ pub(super) fn constants(graph: &mut Graph) -> Result<(), Error> {
     Ok(())
 }
 
-/// What depends on nothing but the file may be as large as what it is made of, or a few weights.
+/// Limit for values that depend only on the file: twice the size of their inputs, or the size of a few weights.
 fn fixed_limit(call: &Call<'_>) -> u64 {
     let bytes = |value: &Value| match value {
         Value::Constant(constant) => constant.tensor.bytes.len() as u64,
@@ -151,7 +150,7 @@ fn fold(call: &Call<'_>, operator: Operator, limit: u64) -> Result<Option<Vec<Va
     values.map(Some)
 }
 
-/// Computes what was lowered; gives the memory and where each buffer begins.
+/// Computes what was lowered. Returns the memory and the start of each buffer.
 fn compute(lowering: Lowering<'_>) -> Result<(Memory, Vec<u64>), Error> {
     let draft = lowering.finish();
     let mut bytes = 0;
@@ -173,7 +172,7 @@ fn compute(lowering: Lowering<'_>) -> Result<(Memory, Vec<u64>), Error> {
     Ok((memory, starts))
 }
 
-/// Where a symbolic address is when each buffer begins there.
+/// The position of a symbolic address, given the start of each buffer.
 fn placed(starts: &[u64], symbolic: Address<Symbolic>) -> Address {
     let at = symbolic.get();
     let start = starts[(at >> OFFSET_BITS) as usize];

@@ -1,7 +1,7 @@
-//! Fewer, larger nodes: what follows a product or a convolution element by element is computed where
-//! the product is, and formulas that exporters take apart become one operator again.
+//! Makes fewer, larger nodes: element-by-element nodes behind a product or a convolution are merged into it, and
+//! formulas that exporters split up become one operator again.
 //!
-//! Nothing here is needed for a right answer. It is done once for a file, before shapes are known.
+//! No result depends on this. It is done once for a file, before shapes are known.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -25,7 +25,7 @@ pub(super) fn fuse(graph: &mut Graph) {
     turned_factors(graph);
 }
 
-/// Nodes with what gives and what uses their values.
+/// The producers and the uses of the values of nodes.
 struct Links {
     producers: BTreeMap<String, usize>,
     consumers: BTreeMap<String, Vec<usize>>,
@@ -52,7 +52,7 @@ impl Links {
         links
     }
 
-    /// The node that alone uses the only output of another.
+    /// The node that is the only user of another node's only output.
     fn follower(&self, graph: &Graph, index: usize) -> Option<usize> {
         let [output] = graph.nodes[index].outputs.as_slice() else {
             return None;
@@ -63,7 +63,7 @@ impl Links {
         (self.uses.get(output) == Some(&1)).then_some(*follower)
     }
 
-    /// From now on a node stands where another stood.
+    /// Notes that a node has moved to the place of another.
     fn replace(&mut self, node: &Node, [from, to]: [usize; 2]) {
         for name in &node.outputs {
             self.producers.insert(name.clone(), to);
@@ -74,15 +74,15 @@ impl Links {
         }
     }
 
-    /// The node of the given kind that gives a value.
+    /// The node of the given kind that produces a value.
     fn producer<'a>(&self, graph: &'a Graph, name: &str, op_type: &str) -> Option<&'a Node> {
         let node = &graph.nodes[*self.producers.get(name)?];
         (node.op_type == op_type).then_some(node)
     }
 }
 
-/// Lets every node take over its follower while it can. `merge` gives the node with the follower
-/// taken over; of the follower an empty node is left.
+/// Merges followers into every node while this is possible. `merge` returns the node with the follower merged; the
+/// follower becomes an empty node.
 fn each(graph: &mut Graph, merge: fn(&Graph, &Node, &Node) -> Option<Node>) {
     let mut links = Links::new(graph);
     let mut index = 0;
@@ -104,7 +104,7 @@ fn each(graph: &mut Graph, merge: fn(&Graph, &Node, &Node) -> Option<Node>) {
     graph.nodes.retain(|node| !node.outputs.is_empty());
 }
 
-/// A product takes over a scale, then a bias; whatever computes in floats takes over what follows.
+/// Merges a scale, then a bias, into a product, and an activation into any node that computes in floats.
 fn follow(graph: &Graph, node: &Node, follower: &Node) -> Option<Node> {
     if node.activation != Activation::None {
         return None;
@@ -151,7 +151,7 @@ fn follow(graph: &Graph, node: &Node, follower: &Node) -> Option<Node> {
     }
 }
 
-/// A product takes over the scales of its factors, as exporters scale queries and keys.
+/// Merges the scales of a product's factors into the product, because exporters scale queries and keys.
 fn scaled_factors(graph: &mut Graph) {
     let links = Links::new(graph);
     for index in 0..graph.nodes.len() {
@@ -172,7 +172,7 @@ fn scaled_factors(graph: &mut Graph) {
     graph.prune();
 }
 
-/// What a factor that a product alone uses is a multiple of.
+/// If only a product uses the factor: the value of which the factor is a multiple, and the multiple.
 fn scaled_factor(graph: &Graph, links: &Links, index: usize, side: usize) -> Option<(String, f32)> {
     let factor = graph.nodes[index].inputs.get(side)?;
     let node = &graph.nodes[*links.producers.get(factor)?];
@@ -195,8 +195,8 @@ fn scaled_factor(graph: &Graph, links: &Links, index: usize, side: usize) -> Opt
     }
 }
 
-/// Of a transposition that is made for a product's right factor alone, what it does to the last two dimensions goes into
-/// the product, where neighbours stay neighbours then.
+/// Merges a transposition of the last two dimensions into the product whose right factor it makes, if the product is
+/// its only user. What is left of the transposition keeps neighbours together.
 fn turned_factors(graph: &mut Graph) {
     let links = Links::new(graph);
     for index in 0..graph.nodes.len() {
@@ -233,7 +233,7 @@ fn other<'a>(node: &Node, follower: &'a Node) -> Option<&'a String> {
     }
 }
 
-/// The four vectors of a batch normalisation become two, and those go into the convolution before it.
+/// Reduces the four vectors of a batch normalisation to two, and merges these into the convolution before it.
 fn normalisations(graph: &mut Graph) {
     for index in 0..graph.nodes.len() {
         if graph.nodes[index].op_type == "BatchNormalization" {
@@ -242,11 +242,11 @@ fn normalisations(graph: &mut Graph) {
     }
     each(graph, |_, node, follower| {
         let fused = follower.op_type == "BatchNormalization" && follower.inputs.len() == 3;
-        // A second one stays where it is.
+        // A second normalisation stays where it is.
         let is_free = node.op_type == "Conv" && node.inputs.len() <= 3;
         (fused && is_free && node.activation == Activation::None).then(|| pending(node, follower))
     });
-    // Each that becomes a node again moves those behind it.
+    // A normalisation that becomes a node again shifts the nodes behind it.
     let mut index = 0;
     while let Some(node) = graph.nodes.get(index) {
         if node.op_type == "Conv" && node.inputs.len() == 5 {
@@ -256,7 +256,7 @@ fn normalisations(graph: &mut Graph) {
     }
 }
 
-/// `None` where the statistics are not constant, or those of the batch are asked for; then lowering says so.
+/// `None` if the statistics are not constant, or if those of the batch are asked for; then lowering reports it.
 fn simplify(graph: &mut Graph, index: usize) -> Option<()> {
     let node = &graph.nodes[index];
     if node.int("training_mode", 0) != 0 {
@@ -294,7 +294,7 @@ fn pending(node: &Node, follower: &Node) -> Node {
     merged
 }
 
-/// Scales the weights and the bias; a normalisation that cannot go in becomes a node again.
+/// Scales the weights and the bias. A normalisation that cannot be merged becomes a node again.
 fn absorb(graph: &mut Graph, index: usize) {
     let Some((weights, bias)) = scaled(graph, index) else {
         separate(graph, index);

@@ -13,15 +13,15 @@ use sextant_types::DataType;
 use super::{HostTensor, context::elements, fold, fuse, node::Node, operators};
 use crate::operation::Activation;
 
-/// Planning takes time with the square of it; real models have some hundred to a few thousand.
+/// Most nodes. Planning time grows with the square of their number; real models have some hundred to a few thousand.
 const MAX_NODES: usize = 20_000;
 
-/// What is lowered: the nodes that matter, fused, and the constants.
+/// The graph that is lowered: the fused nodes that outputs depend on, and the constants.
 #[derive(Debug, Clone)]
 pub struct Graph {
-    /// Names and types of what the caller gives.
+    /// Names and types of the inputs.
     pub inputs: Vec<(String, DataType)>,
-    /// Names and types of what the caller takes.
+    /// Names and types of the outputs.
     pub outputs: Vec<(String, DataType)>,
     pub(crate) constants: BTreeMap<String, Arc<HostTensor>>,
     pub(crate) nodes: Vec<Node>,
@@ -29,8 +29,7 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// Reads a file that [`sextant_onnx::inspect()`] accepts; `inputs` and `outputs` are its
-    /// signature's.
+    /// Reads a file that [`sextant_onnx::inspect()`] accepts; `inputs` and `outputs` are those of its signature.
     ///
     /// # Errors
     /// [`Error::InvalidModel`] when it cannot be read, [`Error::Unsupported`] naming the first
@@ -69,7 +68,7 @@ impl Graph {
         uses
     }
 
-    /// Leaves out nodes and constants that nothing depends on.
+    /// Drops nodes and constants that nothing depends on.
     pub(super) fn prune(&mut self) {
         let mut wanted: BTreeSet<String> =
             self.outputs.iter().map(|(name, _)| name.clone()).collect();
@@ -106,7 +105,7 @@ fn constants(graph: &GraphProto) -> BTreeMap<String, Arc<HostTensor>> {
     named.collect()
 }
 
-/// `None` for strings and types that are no plain numbers: what uses them is refused.
+/// `None` for strings and for types that are not plain numbers; their users are refused.
 pub(super) fn host_tensor(tensor: &TensorProto) -> Option<HostTensor> {
     let (data_type, bytes) = tensor.to_bytes()?;
     let dims: Vec<u64> = tensor.dims.iter().map(|dim| *dim as u64).collect();

@@ -19,7 +19,7 @@ pub(super) fn strides(dims: &[u64]) -> Vec<i64> {
     strides
 }
 
-/// The shape of two operands together, after the rules of multidirectional broadcasting.
+/// The common shape of two operands by the rules of multidirectional broadcasting.
 pub(super) fn broadcast(a: &[u64], b: &[u64]) -> Option<Vec<u64>> {
     let rank = a.len().max(b.len());
     let dim = |dims: &[u64], at: usize| {
@@ -35,7 +35,7 @@ pub(super) fn broadcast(a: &[u64], b: &[u64]) -> Option<Vec<u64>> {
         .collect()
 }
 
-/// Strides of a contiguous tensor of `dims` seen as `to`: 0 where one value serves a dimension.
+/// Strides of a contiguous tensor of `dims` viewed as `to`; 0 where one value is used for a whole dimension.
 pub(super) fn expanded(dims: &[u64], to: &[u64]) -> Vec<i64> {
     let own = strides(dims);
     let missing = to.len() - dims.len();
@@ -46,8 +46,8 @@ pub(super) fn expanded(dims: &[u64], to: &[u64]) -> Vec<i64> {
     (0..to.len()).map(stride).collect()
 }
 
-/// Sizes and strides of several operands with as few dimensions as say the same; `None` where these
-/// are more than a device takes.
+/// Sizes and strides of several operands with the fewest dimensions that describe them; `None` if these are more than a
+/// device takes.
 pub(super) fn merge<const N: usize>(
     dims: &[u64],
     strides: [&[i64]; N],
@@ -143,7 +143,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// The same images with the channels last, `channels` of them: those that there were not are 0.
+    /// The same images with the channels last and `channels` channels; added channels are 0.
     pub(super) fn channels_last(&mut self, x: &Device, channels: u64) -> Device {
         match x.channels_last && x.dims[1] == channels {
             true => x.clone(),
@@ -151,7 +151,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// Images from one order of dimensions to the other.
+    /// Images moved from one order of dimensions to the other.
     fn reordered(&mut self, x: &Device, channels: u64, channels_last: bool) -> Device {
         let (batch, given) = (x.dims[0], x.dims[1]);
         let pixels: u64 = x.dims[2..].iter().product();
@@ -174,7 +174,7 @@ impl Lowering<'_> {
         }
         let planes = |channels: u64| [channels * pixels, pixels, 1].map(u64::cast_signed);
         let last = |channels: u64| [channels * pixels, 1, channels].map(u64::cast_signed);
-        // The innermost dimension is the one whose neighbours are written.
+        // The innermost dimension is the one that is contiguous in the output.
         let (from, to, order) = match channels_last {
             true => (planes(given), last(channels), [0, 2, 1]),
             false => (last(given), planes(channels), [0, 1, 2]),
@@ -202,7 +202,7 @@ impl Lowering<'_> {
         y
     }
 
-    /// The same values as another type; the same bytes where they are stored alike.
+    /// The same values in another type; the same bytes if both types are stored alike.
     pub(super) fn converted(
         &mut self,
         x: &Device,

@@ -59,7 +59,7 @@ pub(super) fn gemm(lowering: &mut Lowering<'_>, call: &Call<'_>) -> Result<Vec<V
     Ok(vec![y.into()])
 }
 
-/// What is added to a product: one value for each column, or a tensor of another shape.
+/// The addition to a product: one value for each column, or a tensor of another shape.
 fn bias(
     lowering: &mut Lowering<'_>,
     call: &Call<'_>,
@@ -123,7 +123,7 @@ pub(super) fn matmul(lowering: &mut Lowering<'_>, call: &Call<'_>) -> Result<Vec
     };
     let steps = [outer(&a_dims), outer(&b_dims)].map(|own| layout::expanded(&own, &batch));
     if steps[1].iter().all(|step| *step == 0) && outer(&a_dims) == batch {
-        // One right factor for all: the rows of the left ones form one matrix.
+        // With one right factor for all products, the rows of the left factors form one matrix.
         product.m *= product.batch;
         product.batch = 1;
     }
@@ -142,7 +142,7 @@ pub(super) fn matmul(lowering: &mut Lowering<'_>, call: &Call<'_>) -> Result<Vec
     Ok(vec![y.reshaped(&squeezed(call, &dims)?).into()])
 }
 
-/// A vector counts as a matrix of one row on the left and of one column on the right.
+/// A vector counts as a matrix with one row on the left, and with one column on the right.
 fn whole(dims: &[u64], left: bool) -> Vec<u64> {
     match (dims, left) {
         ([length], true) => vec![1, *length],
@@ -151,7 +151,7 @@ fn whole(dims: &[u64], left: bool) -> Vec<u64> {
     }
 }
 
-/// The output without the dimensions that [`whole`] has added.
+/// The output without the dimensions that [`whole`] added.
 fn squeezed(call: &Call<'_>, dims: &[u64]) -> Result<Vec<u64>, Error> {
     let mut dims = dims.to_vec();
     if call.input(1)?.dims().len() == 1 {

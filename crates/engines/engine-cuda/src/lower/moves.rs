@@ -1,4 +1,4 @@
-//! Operators that move, repeat, cut or join elements: copies between views.
+//! Operators that move, repeat, cut or join elements. They become copies between views.
 
 use sextant_engine::Error;
 
@@ -30,7 +30,7 @@ pub(super) fn transpose(lowering: &mut Lowering<'_>, call: &Call<'_>) -> Result<
     Ok(vec![view(lowering, call, &x, 0, &dims, &strides)?.into()])
 }
 
-/// A strided view as a tensor of its own; free where the bytes already lie so.
+/// A strided view as a tensor of its own; it is free if the bytes already have this layout.
 fn view(
     lowering: &mut Lowering<'_>,
     call: &Call<'_>,
@@ -89,7 +89,7 @@ pub(super) fn depth_to_space(
         return Err(call.invalid(&format!("blocks of {block} in {channels} channels")));
     }
     let depth = channels / (block * block);
-    // Where the block's row, its column and the channel lie among the input's channels.
+    // The positions of the block's row, its column and the channel among the input's channels.
     let order = match call.node.text("mode") {
         "CRD" => [1, 2, 0],
         _ => [0, 1, 2],
@@ -134,7 +134,7 @@ pub(super) fn slice(lowering: &mut Lowering<'_>, call: &Call<'_>) -> Result<Vec<
         let step = steps[index];
         let (start, count) = bounds(size, starts[index], ends[index], step);
         offset += start * strides[axis];
-        // A step that is never taken may be of any size.
+        // A step that is never taken may have any size.
         strides[axis] *= if count > 1 { step } else { 1 };
         dims[axis] = count;
     }
@@ -152,7 +152,7 @@ fn bounds(size: i64, start: i64, end: i64, step: i64) -> (i64, u64) {
         let count = (end - start).max(0) as u64;
         (start, count.div_ceil(step as u64))
     } else {
-        // What begins before the first element begins with it, if there is one.
+        // A slice that begins before the first element begins with the first element, if there is one.
         let (start, end) = (
             wrap(start).clamp((size - 1).min(0), size - 1),
             wrap(end).clamp(-1, size - 1),
@@ -273,7 +273,7 @@ pub(super) fn pad(lowering: &mut Lowering<'_>, call: &Call<'_>) -> Result<Vec<Va
     padded(lowering, call, &x, [&begin, &end], value)
 }
 
-/// Negative padding cuts off.
+/// Negative padding cuts elements off.
 fn padded(
     lowering: &mut Lowering<'_>,
     call: &Call<'_>,

@@ -1,4 +1,4 @@
-//! One operator call and how its attributes are read.
+//! One operator call, and the readers of its attributes.
 
 use sextant_engine::Error;
 use sextant_onnx::proto::AttributeProto;
@@ -15,11 +15,11 @@ const MAX_SIZE: u64 = 1 << 20;
 pub struct Node {
     pub name: String,
     pub op_type: String,
-    /// Empty where an optional one is absent.
+    /// Names of the inputs; empty where an optional input is absent.
     pub inputs: Vec<String>,
     pub outputs: Vec<String>,
     pub attributes: Vec<AttributeProto>,
-    /// Taken over from a following node.
+    /// The activation merged from a following node.
     pub activation: Activation,
 }
 
@@ -34,13 +34,13 @@ pub(crate) struct Call<'a> {
 // === impl Node ===
 
 impl Node {
-    /// The node cannot run here.
+    /// The error of a node that cannot run here.
     pub fn unsupported(&self, reason: &str) -> Error {
         let Self { op_type, name, .. } = self;
         Error::Unsupported(format!("operator `{op_type}` (node `{name}`): {reason}"))
     }
 
-    /// The node is wrong.
+    /// The error of a node that is wrong.
     pub fn invalid(&self, reason: &str) -> Error {
         let Self { op_type, name, .. } = self;
         Error::InvalidModel(format!("operator `{op_type}` (node `{name}`): {reason}"))
@@ -69,13 +69,13 @@ impl Node {
             .unwrap_or_default()
     }
 
-    /// A non-negative number that arithmetic on sizes can stand.
+    /// A non-negative number with which arithmetic on sizes cannot overflow.
     pub fn size(&self, name: &str, value: i64) -> Result<u64, Error> {
         let size = u64::try_from(value).ok().filter(|size| *size <= MAX_SIZE);
         size.ok_or_else(|| self.unsupported(&format!("`{name}` of {value}")))
     }
 
-    /// Two non-negative numbers, the first of which is `leading` where only one is given.
+    /// Two non-negative numbers; the first is `leading` if only one is given.
     pub fn pair(&self, name: &str, leading: u64, default: u64) -> Result<[u64; 2], Error> {
         let values: Vec<u64> = match self.ints(name) {
             None => return Ok([default; 2]),
@@ -103,7 +103,7 @@ impl Call<'_> {
         self.node.invalid(reason)
     }
 
-    /// A value that must be there.
+    /// An input that must be there.
     pub fn input(&self, index: usize) -> Result<&Value, Error> {
         self.optional(index)
             .ok_or_else(|| self.invalid(&format!("input {index} is missing")))

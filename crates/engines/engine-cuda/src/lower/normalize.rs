@@ -20,7 +20,7 @@ pub(super) fn softmax(lowering: &mut Lowering<'_>, call: &Call<'_>) -> Result<Ve
         let axis = call.axis(call.node.int("axis", -1), rank)?;
         reduce::span(call, &x.dims, axis)?
     } else {
-        // Before, all dimensions from the axis on counted as one.
+        // In earlier operator sets, all dimensions from the axis on counted as one.
         let axis = call.axis(call.node.int("axis", 1), rank)?;
         Span {
             outer: x.dims[..axis].iter().product(),
@@ -70,8 +70,8 @@ pub(super) fn layer_norm(
     Ok(vec![y.into()])
 }
 
-/// `(x - mean) / sqrt(variance + epsilon) * scale + shift` with constant statistics; the fusion before
-/// has made two vectors of the four.
+/// `(x - mean) / sqrt(variance + epsilon) * scale + shift` with constant statistics. The fusion has reduced the four
+/// vectors to two.
 pub(super) fn batch_norm(
     lowering: &mut Lowering<'_>,
     call: &Call<'_>,

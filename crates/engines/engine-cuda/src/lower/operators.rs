@@ -1,4 +1,4 @@
-//! Which operators there are.
+//! The table of operators.
 
 use sextant_engine::Error;
 
@@ -9,7 +9,7 @@ use super::{
     normalize, pairs, pool, reduce, select, shape,
 };
 
-/// Lowers a call; gives as many values as it has outputs, or fewer where the rest is not supported.
+/// Lowers a call. Returns one value for each output, or fewer if the rest is not supported.
 pub(super) type Operator = fn(&mut Lowering<'_>, &Call<'_>) -> Result<Vec<Value>, Error>;
 
 /// The operators of the standard set that have an implementation.

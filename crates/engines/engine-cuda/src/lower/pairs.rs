@@ -1,4 +1,4 @@
-//! Operators on two tensors and more, element by element.
+//! Operators on two or more tensors, element by element.
 
 use sextant_engine::Error;
 use sextant_types::DataType;
@@ -75,7 +75,7 @@ fn power(
     }
 }
 
-/// Whether a value is known to be of whole numbers, whatever its type.
+/// Whether a value is known to contain only whole numbers, whatever its type.
 fn is_whole(value: &Value) -> bool {
     let Value::Constant(constant) = value else {
         return false;
@@ -94,7 +94,7 @@ pub(super) fn combine(
     combine_activated(lowering, call, function, operands, Activation::None)
 }
 
-/// The same with an activation behind it.
+/// The same with an activation.
 pub(super) fn combine_activated(
     lowering: &mut Lowering<'_>,
     call: &Call<'_>,
@@ -129,7 +129,7 @@ pub(super) fn combine_activated(
     let mut steps = [a, b].map(|it| it.strides(&dims));
     let mut lying = dims.clone();
     if last {
-        // In the order in which the output lies.
+        // In the order of the output's layout.
         steps.iter_mut().for_each(|all| all[1..].rotate_left(1));
         lying[1..].rotate_left(1);
     }
@@ -158,8 +158,8 @@ pub(super) fn combine_activated(
     Ok(y)
 }
 
-/// An operand in the order of the output: whole images are brought into it, what is broadcast stays as it is. The channels
-/// of an operand of fewer dimensions are not those of the output.
+/// An operand in the order of the output. Whole images are reordered; a broadcast operand stays as it is. The channels
+/// of an operand with fewer dimensions are not those of the output.
 fn ordered(lowering: &mut Lowering<'_>, x: &Device, dims: &[u64], last: bool) -> Device {
     match (x.channels_last, last && x.dims.len() == dims.len()) {
         (true, false) => lowering.row_major(x),

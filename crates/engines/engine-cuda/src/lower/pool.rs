@@ -66,7 +66,7 @@ impl Images {
                 free / strides[dim]
             };
             out_size[dim] = steps + 1;
-            // A window that begins behind the image and its first padding does not count.
+            // A window that begins behind the image and its leading padding does not count.
             if ceiling && steps * strides[dim] >= self.size[dim] + pads_begin[dim] {
                 out_size[dim] = steps;
             }

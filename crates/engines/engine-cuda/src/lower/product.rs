@@ -1,4 +1,4 @@
-//! One product of matrices, and many.
+//! One product of matrices, and batches of products.
 
 use sextant_engine::Error;
 
@@ -9,7 +9,7 @@ use super::{
 };
 use crate::operation::{Activation, Address, Gemm, Matrix, Operation, Symbolic};
 
-/// What one product is made of, before it is cut along the pieces of its right factor.
+/// The parameters of one product, before it is split along the pieces of its right factor.
 pub(super) struct Product {
     pub a: Matrix<Symbolic>,
     /// Of the right factor: stride, batch stride, transposition.
@@ -22,7 +22,7 @@ pub(super) struct Product {
     pub bias: Option<Address<Symbolic>>,
 }
 
-/// Products for each index of the batch dimensions, as many in one operation as have regular strides.
+/// Products for each index of the batch dimensions. Products with regular strides share one operation.
 pub(super) fn batched(
     lowering: &mut Lowering<'_>,
     call: &Call<'_>,
@@ -87,7 +87,7 @@ pub(super) fn batched(
     Ok(y)
 }
 
-/// One product, cut along the pieces of a right factor that lies in several pages.
+/// One product, split along the pieces of a right factor that lies in several pages.
 pub(super) fn multiply(
     lowering: &mut Lowering<'_>,
     call: &Call<'_>,
@@ -136,8 +136,7 @@ pub(super) fn multiply(
     Ok(y)
 }
 
-/// A right factor that needs several pages is stored transposed, so that each piece gives columns of
-/// the product.
+/// A right factor that needs several pages is stored transposed, so that each piece gives columns of the product.
 fn pieces(
     lowering: &mut Lowering<'_>,
     call: &Call<'_>,
@@ -160,7 +159,7 @@ fn pieces(
     Ok((turned, pieces))
 }
 
-/// An optional vector of the given length, stored as `like` is.
+/// An optional vector of the given length, stored in the element of `like`.
 pub(super) fn vector(
     lowering: &mut Lowering<'_>,
     call: &Call<'_>,

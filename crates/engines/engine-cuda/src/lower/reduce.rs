@@ -56,7 +56,7 @@ pub(super) fn reduce(lowering: &mut Lowering<'_>, call: &Call<'_>) -> Result<Vec
     Ok(vec![y.reshaped(&dims).into()])
 }
 
-/// Reduces axes in ascending order; the result is without them.
+/// Reduces axes in ascending order. The result lacks the reduced axes.
 fn along(
     lowering: &mut Lowering<'_>,
     call: &Call<'_>,
@@ -187,7 +187,7 @@ pub(super) fn arg(lowering: &mut Lowering<'_>, call: &Call<'_>) -> Result<Vec<Va
     Ok(vec![y.into()])
 }
 
-/// A tensor seen along one axis.
+/// A tensor viewed along one axis.
 pub(super) fn span(call: &Call<'_>, dims: &[u64], axis: usize) -> Result<Span, Error> {
     if dims[axis] == 0 {
         return Err(call.unsupported("of no elements"));

@@ -11,7 +11,7 @@ use super::{
     graph::host_tensor,
 };
 
-/// Most elements that an operator makes of nothing.
+/// Most elements that an operator creates without an input of that size.
 const MAX_COUNT: u64 = 1 << 24;
 
 pub(super) fn constant(_: &mut Lowering<'_>, call: &Call<'_>) -> Result<Vec<Value>, Error> {

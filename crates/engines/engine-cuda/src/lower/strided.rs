@@ -1,4 +1,4 @@
-//! Elements of a buffer as dimensions with strides, and the same elements where a copy takes them from or to.
+//! Elements of a buffer as dimensions with strides, and the same elements on the other side of a copy.
 
 use super::layout;
 use crate::operation::{Address, MAX_RANK, Operand, Sizes, Symbolic};
@@ -10,18 +10,18 @@ pub(super) struct Dim {
     pub stride: i64,
 }
 
-/// Elements by three indices: which matrix, which row, which column. Each index runs over some dimensions, the
-/// outermost first; those of size 1 are left out.
+/// Elements addressed by three indices: matrix, row and column. Each index runs over some dimensions, the outermost
+/// first; dimensions of size 1 are left out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Matrices {
     pub address: Address<Symbolic>,
     pub indices: [Vec<Dim>; 3],
 }
 
-/// How elements lie on both sides of an operation.
+/// The layout of elements on both sides of an operation.
 pub(super) struct Sides<'a> {
     pub sizes: &'a Sizes,
-    /// Strides by which they are known.
+    /// The strides on the known side.
     pub from: &'a [i64; MAX_RANK],
     /// The other side.
     pub to: &'a Operand<Symbolic>,
@@ -52,8 +52,8 @@ impl Matrices {
         }
     }
 
-    /// The same elements on the other side; `None` where these are not all of a dense tensor that is known by strides
-    /// from its start on, or where an index is no sum of strides there.
+    /// The same elements on the other side. `None` unless the known side is a dense tensor from its start on, all of
+    /// whose elements are meant, and each index can be written with strides on the other side.
     pub fn through(&self, sides: &Sides<'_>) -> Option<Self> {
         let parts = apart(&self.indices.concat(), sides)?;
         let mut rest = parts.as_slice();
@@ -68,7 +68,7 @@ impl Matrices {
         })
     }
 
-    /// Elements by an index alone, where it has one stride.
+    /// The stride of an index, if it has a single one.
     pub fn stride(&self, index: usize) -> Option<i64> {
         match merged(&self.indices[index])[..] {
             [] => Some(0),
@@ -78,14 +78,15 @@ impl Matrices {
     }
 }
 
-/// Each dimension as those on the other side that it runs over, the outermost first; `None` where it cannot be said so.
+/// Splits each dimension into the dimensions on the other side that it runs over, the outermost first; `None` if this
+/// is impossible.
 pub(super) fn apart(dims: &[Dim], sides: &Sides<'_>) -> Option<Vec<Vec<Dim>>> {
     let steps = steps(sides)?;
     let parts = dims.iter().map(|dim| split(*dim, &steps));
     is_regular(dims).then(|| parts.collect())?
 }
 
-/// Whether no dimension reaches into the next larger one, so that each can be taken apart by itself.
+/// Whether no dimension reaches into the next larger one, so that each can be split on its own.
 fn is_regular(dims: &[Dim]) -> bool {
     let mut dims = dims.to_vec();
     dims.sort_by_key(|dim| dim.stride);
@@ -97,7 +98,7 @@ fn is_regular(dims: &[Dim]) -> bool {
     positive && dims.windows(2).all(follows)
 }
 
-/// The dimensions from the outermost of `from` to the innermost; `None` where elements lie apart there.
+/// The dimensions from the outermost of `from` to the innermost; `None` if the elements are not contiguous there.
 fn steps(sides: &Sides<'_>) -> Option<Vec<Step>> {
     let dims = 0..sides.sizes.rank;
     let dims = dims.filter(|dim| sides.sizes.sizes[*dim] != 1);
@@ -143,7 +144,7 @@ fn split(dim: Dim, steps: &[Step]) -> Option<Vec<Dim>> {
     (left == 1).then_some(parts)
 }
 
-/// Neighbouring dimensions that can be walked as one are one.
+/// Joins neighbouring dimensions that can be walked as one.
 pub(super) fn merged(dims: &[Dim]) -> Vec<Dim> {
     let mut merged: Vec<Dim> = Vec::new();
     for dim in dims {

@@ -1,11 +1,11 @@
-//! What reads and writes the buffers of a draft.
+//! Readers and writers of the buffers of a draft.
 
 use std::collections::BTreeMap;
 
 use super::{Content, Draft, OFFSET_BITS};
 use crate::operation::{Address, Symbolic};
 
-/// Of each buffer its readers and writers.
+/// The readers and writers of each buffer.
 pub(super) struct Uses {
     /// The operations that write each buffer.
     writers: BTreeMap<u64, Vec<usize>>,
@@ -47,13 +47,13 @@ impl Uses {
         }
     }
 
-    /// The only operation that writes a buffer which is read once.
+    /// The only operation that writes a buffer, if the buffer is read once.
     pub fn only_producer(&self, address: Address<Symbolic>) -> Option<usize> {
         let producer = self.only_writer(address)?;
         (self.reads.get(&buffer(address)) == Some(&1)).then_some(producer)
     }
 
-    /// The only operation that reads a buffer, which is no output.
+    /// The only operation that reads a buffer, if the buffer is no output.
     pub fn only_reader(&self, address: Address<Symbolic>) -> Option<usize> {
         let [reader] = self.readers.get(&buffer(address))?.as_slice() else {
             return None;
@@ -62,7 +62,7 @@ impl Uses {
     }
 }
 
-/// Leaves out operations whose results nothing reads any more.
+/// Drops operations whose results nothing reads any more.
 pub(super) fn drop_unread(draft: &mut Draft) {
     let mut reads = Uses::new(draft).reads;
     let mut kept = Vec::with_capacity(draft.operations.len());

@@ -1,4 +1,4 @@
-//! Addresses by the stage of what they point to, and giving an operation those of another stage.
+//! Addresses typed by their stage, and moving an operation from one stage to another.
 
 use std::{
     fmt::{self, Debug},
@@ -12,10 +12,10 @@ use super::{
     Matrix, Operand, Operation, Pool, Reduce, Rows, Select, Softmax, Unary,
 };
 
-/// What addresses point into.
+/// The kind of memory that addresses point into.
 pub trait Stage: std::marker::Copy + Debug + Ord + Hash {}
 
-/// A stage.
+/// Declares a stage.
 macro_rules! stage {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
@@ -32,8 +32,8 @@ stage! {
 }
 
 stage! {
-    /// An offset into the workspace of a [`Program`](crate::plan::Program), or one of its weights and
-    /// an offset into it.
+    /// An offset into the workspace of a [`Program`](crate::plan::Program), or a weight of the program and an offset
+    /// into it.
     Planned
 }
 
@@ -47,7 +47,7 @@ stage! {
     Staging
 }
 
-/// A place in bytes; only the same stage's can be used together.
+/// A byte address. Only addresses of the same stage can be combined.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Address<S = Placed>(u64, PhantomData<S>);
 
@@ -67,7 +67,7 @@ impl<S> Address<S> {
         self.0
     }
 
-    /// The address so many bytes behind it, or before.
+    /// The address that lies `bytes` bytes behind this one, or before it if negative.
     pub(crate) fn moved(self, bytes: i64) -> Self
     where
         S: std::marker::Copy,
@@ -98,11 +98,11 @@ impl<S> Sub for Address<S> {
     }
 }
 
-/// What holds addresses.
+/// A structure that holds addresses.
 trait Relocate<S, T> {
     type There;
 
-    /// The same with the addresses that `place` gives.
+    /// The same structure with the addresses that `place` returns.
     fn at(self, place: &dyn Fn(Address<S>) -> Address<T>) -> Self::There;
 }
 
@@ -122,7 +122,7 @@ impl<S, T> Relocate<S, T> for Option<Address<S>> {
     }
 }
 
-/// A structure again with some fields elsewhere and the others as they are.
+/// Rebuilds a structure with some fields relocated and the others unchanged.
 macro_rules! again {
     ($it:expr, $place:expr, $name:ident: $($moved:ident)*; $($kept:ident)*) => {
         $name {

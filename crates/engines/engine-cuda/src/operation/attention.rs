@@ -4,8 +4,8 @@ use super::{Address, Element, Operand, Placed, Sizes};
 
 /// `y = softmax(alpha * q * k' + mask) * v` for each head of each batch, along the keys.
 ///
-/// A mask that is not above the lowest finite number of the type stands for numbers that the type does not have: it
-/// takes the score's place. A row whose keys are all hidden by negative infinity is no number, as of
+/// A mask value at or below the lowest finite number of the type stands for numbers that the type cannot represent: it
+/// replaces the score. A row whose keys are all hidden by negative infinity gives NaN, as in
 /// [`Softmax`](super::Softmax).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Attention<S = Placed> {
@@ -27,12 +27,12 @@ pub struct Attention<S = Placed> {
     pub element: Element,
 }
 
-/// `[batch, heads, rows, depth]`; the elements of a row are neighbours.
+/// `[batch, heads, rows, depth]`; the elements of a row are contiguous.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rows<S = Placed> {
     /// First element.
     pub address: Address<S>,
-    /// Elements from one batch, head and row to the next.
+    /// Elements from one batch, head and row to the next one.
     pub strides: [i64; 3],
 }
 
@@ -83,7 +83,7 @@ fn sizes([a, b, c, d]: [u64; 4]) -> Sizes {
 // === impl Rows ===
 
 impl<S: Copy> Rows<S> {
-    /// The same with all four strides.
+    /// The same rows as an operand with four strides.
     pub fn operand(&self) -> Operand<S> {
         let [batch, head, row] = self.strides;
         Operand {
@@ -92,7 +92,7 @@ impl<S: Copy> Rows<S> {
         }
     }
 
-    /// Whether 16 bytes of 16-bit elements can be accessed at once from the beginning of each row on.
+    /// Whether 16 bytes of 16-bit elements can be accessed at once from the start of each row on.
     pub fn is_aligned(&self) -> bool {
         const LANES: i64 = 8;
         let steps = self.strides.iter().all(|step| step % LANES == 0);

@@ -133,12 +133,12 @@ pub enum BinaryFunction {
 pub struct Operand<S = Placed> {
     /// The element at index 0 of every dimension.
     pub address: Address<S>,
-    /// Elements between neighbours in each dimension; 0 where one value serves a whole dimension.
-    /// Never negative except in the source of a [`Copy`](struct@Copy).
+    /// Elements between neighbours in each dimension; 0 where one value is used for a whole dimension. Never negative,
+    /// except in the source of a [`Copy`](struct@Copy).
     pub strides: [i64; MAX_RANK],
 }
 
-/// Sizes of `rank` dimensions; those behind are 1. A scalar has rank 0.
+/// Sizes of `rank` dimensions; the remaining sizes are 1. A scalar has rank 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sizes {
     /// Dimensions in use.
@@ -164,8 +164,7 @@ pub struct Select<S = Placed> {
     pub element: Element,
 }
 
-/// Copies between strided tensors and converts on the way: floats to integers towards zero,
-/// anything but 0 to `true`.
+/// Copies between strided tensors, and converts: floats to integers towards zero, every value except 0 to `true`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Copy<S = Placed> {
     /// Source.
@@ -211,7 +210,7 @@ impl Sizes {
         &self.sizes[..self.rank]
     }
 
-    /// Elements.
+    /// Number of elements.
     pub fn count(&self) -> u64 {
         self.sizes.iter().product()
     }
@@ -233,7 +232,7 @@ impl<S> Binary<S> {
 // === impl BinaryFunction ===
 
 impl BinaryFunction {
-    /// Whether it answers with booleans whatever it compares.
+    /// Whether the result is a boolean, whatever the operands.
     pub fn is_comparison(self) -> bool {
         use BinaryFunction::{Equal, Greater, GreaterOrEqual, Less, LessOrEqual};
         matches!(self, Equal | Less | LessOrEqual | Greater | GreaterOrEqual)

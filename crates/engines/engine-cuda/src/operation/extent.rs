@@ -134,7 +134,7 @@ fn plain<S: Stage>(address: Address<S>, count: u64, element: Element) -> Range<A
     address..address + count * element.bytes()
 }
 
-/// `rows x columns` once stored, that is, after undoing a transposition.
+/// The bytes of a matrix that is `rows x columns` in the product; a transposed one is stored as `columns x rows`.
 fn matrix<S: Stage>(it: &Matrix<S>, rows: u64, columns: u64, gemm: &Gemm<S>) -> Range<Address<S>> {
     let (rows, columns) = if it.transposed {
         (columns, rows)

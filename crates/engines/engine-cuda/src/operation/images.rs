@@ -11,11 +11,11 @@ pub struct Convolution<S = Placed> {
     pub weights: Address<S>,
     /// One value for each output channel.
     pub bias: Option<Address<S>>,
-    /// A tensor that lies like `y`, added before the activation. Only where channels come last.
+    /// A tensor with the layout of `y`, added before the activation. Only where channels come last.
     pub addend: Option<Address<S>>,
     /// Output `[batch, out_channels, window.out_size]`, or `[batch, window.out_size, out_channels]`.
     pub y: Address<S>,
-    /// Whether the channels of a pixel are neighbours, as tensor cores take them. Only by [`Method::Library`].
+    /// Whether the channels of a pixel are contiguous, as tensor cores need them. Only with [`Method::Library`].
     pub channels_last: bool,
     /// Images.
     pub batch: u64,
@@ -33,23 +33,23 @@ pub struct Convolution<S = Placed> {
     pub element: Element,
     /// For 32-bit floats.
     pub arithmetic: Arithmetic,
-    /// Who computes it.
+    /// What computes it.
     pub method: Method,
 }
 
-/// Who computes a convolution.
+/// What computes a convolution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Method {
-    /// The device's library. Planned only where [`crate::driver::Driver::has_convolution`] says so,
-    /// and only with symmetric padding.
+    /// The device's library. It is planned only if [`crate::driver::Driver::has_convolution`] returns `true`, and only
+    /// with symmetric padding.
     Library,
-    /// A kernel with one thread for each output element, for any padding and any groups: what
-    /// grouped convolutions use without a library.
+    /// A kernel with one thread for each output element, for any padding and any groups. Grouped convolutions use it if
+    /// there is no library.
     Direct,
 }
 
-/// A window that moves over an image; `[height, width]` everywhere. Output positions may reach
-/// beyond the padding at the end (ceiling mode): what lies outside the image is padding.
+/// A window that moves over an image; `[height, width]` everywhere. Output positions may reach beyond the padding at
+/// the end (ceiling mode). Everything outside the image is padding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Window {
     /// Size of the input image.
@@ -110,11 +110,11 @@ pub struct Affine<S = Placed> {
     pub element: Element,
 }
 
-/// Pooling over images: `planes` is batch times channels and `inner` 1, or the batch and its channels where these come
-/// last.
+/// Pooling over images. `planes` is batch times channels and `inner` is 1; where channels come last, they are the batch
+/// and its channels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pool<S = Placed> {
-    /// What is taken from each window.
+    /// What pooling computes from each window.
     pub function: PoolFunction,
     /// Input `[planes, in_size, inner]`.
     pub x: Address<S>,
@@ -122,7 +122,7 @@ pub struct Pool<S = Placed> {
     pub y: Address<S>,
     /// Images.
     pub planes: u64,
-    /// Values of a pixel, each pooled by itself.
+    /// Values of a pixel, each pooled separately.
     pub inner: u64,
     /// The moving window.
     pub window: Window,
@@ -130,7 +130,7 @@ pub struct Pool<S = Placed> {
     pub element: Element,
 }
 
-/// What pooling takes from a window.
+/// What pooling computes from a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PoolFunction {
     /// The largest value inside the image.

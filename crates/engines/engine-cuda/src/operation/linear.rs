@@ -1,9 +1,8 @@
-//! Products of matrices, and rows of tables.
+//! Products of matrices, and lookups of rows in tables.
 
 use super::{Activation, Address, Element, Placed};
 
-/// How products of 32-bit floats are computed. Half types are multiplied exactly and summed in 32
-/// bits either way.
+/// How products of 32-bit floats are computed. In both ways, half types are multiplied exactly and summed in 32 bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Arithmetic {
     /// In full 32-bit floats.
@@ -24,7 +23,7 @@ pub struct Gemm<S = Placed> {
     pub c: Matrix<S>,
     /// `n` values.
     pub bias: Option<Address<S>>,
-    /// A tensor that lies like `c`.
+    /// A tensor with the layout of `c`.
     pub addend: Option<Address<S>>,
     /// Rows of the product.
     pub m: u64,
@@ -51,15 +50,15 @@ pub struct Matrix<S = Placed> {
     pub address: Address<S>,
     /// Elements from one stored row to the next.
     pub row_stride: u64,
-    /// Elements from one matrix of the batch to the next; 0 where all use the same.
+    /// Elements from one matrix of the batch to the next; 0 if all products use the same one.
     pub batch_stride: u64,
     /// Whether it is stored transposed.
     pub transposed: bool,
 }
 
-/// `y[o][i][..] = table[o][index(i) - first_row][..]` for the indices that fall into the rows that
-/// this part of the table has; other elements of `y` stay as they are. Negative indices count from
-/// `all_rows`. An index outside `0..all_rows` gives zeros where `first_row` is 0.
+/// `y[o][i][..] = table[o][index(i) - first_row][..]` for the indices that fall into the rows of this part of the
+/// table; other elements of `y` keep their values. Negative indices count from `all_rows`. An index outside
+/// `0..all_rows` gives zeros if `first_row` is 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gather<S = Placed> {
     /// `[outer, rows, inner]`.
@@ -76,7 +75,7 @@ pub struct Gather<S = Placed> {
     pub inner: u64,
     /// Indices.
     pub count: u64,
-    /// Index of this part's first row; 0 unless the table lies in several pages.
+    /// Index of this part's first row; 0 unless the table is spread over several pages.
     pub first_row: u64,
     /// Rows of all parts.
     pub all_rows: u64,

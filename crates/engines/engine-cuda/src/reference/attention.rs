@@ -47,7 +47,7 @@ pub(super) fn attention(it: &Attention, memory: &mut Memory) -> Result<(), Error
     )
 }
 
-/// What each key counts for a query; the sum is 1.
+/// The weight of each key for a query; the sum is 1.
 fn shares(it: &Attention, query: &[f32], keys: &[f32], mask: &[f32]) -> Vec<f32> {
     let lowest = match it.element {
         Element::F16 => half::f16::MIN.to_f32(),

@@ -9,7 +9,7 @@ pub(super) fn activate(activation: Activation, value: f32) -> f32 {
     }
 }
 
-/// Keeps what is not a number, unlike `f32::max`.
+/// Keeps NaN, unlike `f32::max`.
 fn relu(value: f32) -> f32 {
     if value < 0.0 { 0.0 } else { value }
 }
@@ -18,7 +18,7 @@ fn sigmoid(x: f32) -> f32 {
     1.0 / (1.0 + (-x).exp())
 }
 
-/// `None` where the function is not one of floats.
+/// `None` if the function is not defined for floats.
 pub(super) fn unary_float(function: UnaryFunction, x: f32) -> Option<f32> {
     use UnaryFunction as F;
     let below = |negative: f32| if x < 0.0 { negative } else { x };
@@ -58,7 +58,7 @@ pub(super) fn unary_float(function: UnaryFunction, x: f32) -> Option<f32> {
     })
 }
 
-/// `None` where the function is not one of integers.
+/// `None` if the function is not defined for integers.
 pub(super) fn unary_integer(function: UnaryFunction, x: i64) -> Option<i64> {
     use UnaryFunction as F;
     Some(match function {
@@ -104,7 +104,8 @@ pub(super) fn binary_integer(function: BinaryFunction, a: i64, b: i64) -> Option
     })
 }
 
-/// A fraction counts towards zero, and an exponent above 32 bits as one that leaves nothing.
+/// A negative exponent gives a fraction, which is rounded towards zero. An exponent above 32 bits gives 0, except for
+/// the bases 1 and -1.
 fn power(base: i64, exponent: i64) -> i64 {
     match (u32::try_from(exponent), base) {
         (Ok(exponent), _) => base.wrapping_pow(exponent),
@@ -115,7 +116,7 @@ fn power(base: i64, exponent: i64) -> i64 {
     }
 }
 
-/// Of a comparison; anything else is false.
+/// The result of a comparison; `false` for any other function.
 pub(super) fn compare<T: PartialOrd>(function: BinaryFunction, a: &T, b: &T) -> bool {
     use BinaryFunction as F;
     match function {

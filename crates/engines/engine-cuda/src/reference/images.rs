@@ -32,7 +32,7 @@ struct Operands {
     addend: Vec<f32>,
 }
 
-/// The index of a pixel's channel in images of so many channels and pixels.
+/// The index of a channel of a pixel, in images with `channels` channels and `pixels` pixels.
 fn index(last: bool, [image, channel, pixel]: [u64; 3], [channels, pixels]: [u64; 2]) -> usize {
     let index = match last {
         true => (image * pixels + pixel) * channels + channel,
@@ -141,8 +141,7 @@ pub(super) fn pool(it: &Pool, memory: &mut Memory) -> Result<(), Error> {
     Ok(())
 }
 
-/// The window's elements at a position that lie inside the image: their place in the window and
-/// the pixel.
+/// The elements of the window at a position that lie inside the image: their index in the window and the pixel.
 fn inside(window: &Window, position: u64) -> Vec<(u64, u64)> {
     let [height, width] = window.in_size;
     let mut found = Vec::new();
@@ -160,7 +159,7 @@ fn inside(window: &Window, position: u64) -> Vec<(u64, u64)> {
     found
 }
 
-/// How many of the window's elements lie inside the image or its padding.
+/// The number of elements of the window that lie inside the image or its padding.
 fn padded(window: &Window, position: u64) -> usize {
     let limit = |dim: usize| window.in_size[dim] + window.pads_begin[dim] + window.pads_end[dim];
     let fits = |at: &u64| {
@@ -170,7 +169,7 @@ fn padded(window: &Window, position: u64) -> usize {
     (0..window.kernel_count()).filter(fits).count()
 }
 
-/// Row and column of a window's element, counted from the padding's corner.
+/// Row and column of a window's element, counted from the corner of the padding.
 fn place(window: &Window, position: u64, at: u64) -> [u64; 2] {
     let out = [position / window.out_size[1], position % window.out_size[1]];
     let at = [at / window.kernel[1], at % window.kernel[1]];

@@ -1,4 +1,4 @@
-//! Products of matrices, and rows of tables.
+//! Products of matrices, and lookups of rows in tables.
 
 use sextant_engine::Error;
 
@@ -20,7 +20,7 @@ pub(super) fn gemm(it: &Gemm, memory: &mut Memory) -> Result<(), Error> {
     };
     for index in 0..it.batch {
         let a = dense(memory, it, &it.a, index, [it.m, it.k])?;
-        // Transposed, so that both factors are walked through in their order.
+        // The factor is transposed, so that both factors are read in the order of their memory.
         let flipped = Matrix {
             transposed: !it.b.transposed,
             ..it.b
@@ -59,7 +59,7 @@ fn product_row(it: &Gemm, a: &[f32], b: &[f32], row: usize, bias: &[f32]) -> Vec
     (0..it.n as usize).map(column).collect()
 }
 
-/// A factor of the given size as contiguous floats, transposed where it says so.
+/// A factor of the given size as contiguous floats, transposed if the matrix says so.
 fn dense(
     memory: &Memory,
     gemm: &Gemm,

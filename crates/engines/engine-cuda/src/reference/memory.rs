@@ -1,4 +1,4 @@
-//! Host memory that knows which of its bytes were written.
+//! Host memory that records which of its bytes were written.
 
 use std::{marker::PhantomData, ops::Range};
 
@@ -32,12 +32,12 @@ impl<S: Stage> Memory<S> {
         }
     }
 
-    /// Bytes there are.
+    /// Number of bytes.
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Whether there is none.
+    /// Whether the memory has no bytes.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
@@ -65,7 +65,7 @@ impl<S: Stage> Memory<S> {
         Ok(())
     }
 
-    /// From now on the range counts as never written.
+    /// Marks the range as never written.
     pub fn forget(&mut self, range: &Range<Address<S>>) {
         if let Ok(range) = self.range(range) {
             self.written[range].fill(0);

@@ -1,8 +1,9 @@
-//! How long it takes to bring a model onto a device: into the pages that it had, into others, for the first time.
+//! Measures how long it takes to load a model onto a device: into the pages that it had, into others, and for the first
+//! time.
 //!
-//! In pages that it had, a model's captured graphs serve again and a load is nothing but a copy. So they do in others that
-//! are mapped into the model's window; where pages cannot be mapped, graphs are captured again. The first time, the file
-//! is also read, planned and packed.
+//! In the pages that it had, a model uses its captured graphs again, and a load is only a copy. The same holds in other
+//! pages that are mapped into the model's window. If pages cannot be mapped, the graphs are captured again. The first
+//! time, the file is also read, planned and packed.
 
 use std::{
     sync::{
@@ -16,24 +17,25 @@ use sextant_engine::{Engine, Error, LoadRequest, LoadedModel};
 
 use crate::{Config, CudaEngine};
 
-/// A request for the model under a name of its own: what is loaded as another artefact was never seen before.
+/// Makes a request for the model under a name of its own. The engine does not know a model that it gets under a new
+/// name.
 pub type RequestMaker<'a> = &'a dyn Fn(u32) -> LoadRequest;
 
-/// Names that the functions here use; `first` goes up from the last.
+/// Names that the functions here use; `first` counts upwards from the last one.
 const SUBJECT: u32 = 1;
 const BLOCKERS: [u32; 2] = [2, 3];
 const NEW: u32 = 16;
 
-/// Loads that took a model into other pages.
+/// Loads that brought a model into other pages.
 #[derive(Debug, Clone, Default)]
 pub struct Moves {
-    /// How long each took.
+    /// The time of each load.
     pub loads: Vec<Duration>,
-    /// How long the calls took, in each, that map its pages; the device copies meanwhile.
+    /// For each load, the time of the calls that map its pages; the device copies meanwhile.
     pub mapping: Vec<Duration>,
 }
 
-/// Pages that the model takes.
+/// The number of pages that the model takes.
 ///
 /// # Errors
 /// Those of [`Engine::load`].
@@ -74,8 +76,8 @@ pub fn same_pages(
         .collect()
 }
 
-/// Loads into pages that the model did not have the last time. `engine` must have [`room_to_move`]. `look` is shown the
-/// model wherever it comes to lie.
+/// Loads into pages that the model did not have the last time. `engine` must have [`room_to_move`]. `look` is called
+/// with the model in each new place.
 ///
 /// # Errors
 /// Those of [`Engine::load`] and of `look`.
@@ -94,7 +96,7 @@ pub fn other_pages(
         let mapping = engine.mapping_time() - before;
         look(&*model)?;
         drop((blocker, model));
-        // The first turn only brings the model to where the second takes it away from.
+        // The first turn only brings the model to the place from which the second turn moves it.
         if turn > 0 {
             moves.loads.push(duration);
             moves.mapping.push(mapping);
@@ -103,8 +105,8 @@ pub fn other_pages(
     Ok(moves)
 }
 
-/// Loads into other pages and, by turns, into the same, until it is over, at least once; how many. `engine` must have no more than twice
-/// the pages of the model free.
+/// Loads by turns into other pages and into the same pages until `until` is over, at least once. Returns the number of
+/// loads. `engine` must have at most twice the pages of the model free.
 ///
 /// # Errors
 /// Those of [`Engine::load`].
@@ -126,7 +128,7 @@ pub fn keep_moving(
     }
 }
 
-/// The memory in which [`other_pages`] can work: twice the pages that the model takes, and no more.
+/// The configuration with which [`other_pages`] can work: twice the pages that the model takes, and no more.
 pub fn room_to_move(config: Config, pages: u64) -> Config {
     Config {
         pages: Some(2 * pages),
@@ -134,7 +136,8 @@ pub fn room_to_move(config: Config, pages: u64) -> Config {
     }
 }
 
-/// Two blockers share the pages; each comes back to its own. Whichever is there, the model gets the other's.
+/// Loads two blockers that share the pages. Each comes back to its own pages. While one is loaded, the model gets the
+/// pages of the other.
 fn load_blockers(engine: &CudaEngine, named: RequestMaker<'_>) -> Result<(), Error> {
     let blockers = [0, 1].map(|turn| engine.load(&blocker(named, turn)));
     blockers.into_iter().try_for_each(|it| it.map(drop))

@@ -15,13 +15,13 @@ pub use residual::{Residual, resnet};
 /// How large the networks are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scale {
-    /// Small images and widths, for a host that computes in the device's place.
+    /// Small images and widths, for a host that computes instead of a device.
     Small,
     /// As published.
     Full,
 }
 
-/// Largest error allowed, over the largest output.
+/// Largest error that is allowed, relative to the largest output.
 pub fn tolerance(precision: Precision) -> f64 {
     match precision {
         Precision::Fp32 => 1e-4,

@@ -16,7 +16,7 @@ mod moves;
 mod products;
 mod reductions;
 
-/// Largest error allowed: what storage and factors lose, with room for sums in another order.
+/// Largest error that is allowed: the rounding of storage and factors, and some room for sums in another order.
 pub fn tolerance(precision: Precision) -> f64 {
     match precision {
         Precision::Fp32 => 2e-5,
@@ -26,8 +26,8 @@ pub fn tolerance(precision: Precision) -> f64 {
     }
 }
 
-/// Compares every case at every precision of the engine. `reference` is ONNX Runtime, or whatever
-/// else knows the operators.
+/// Compares every case at every precision of the engine. `reference` is ONNX Runtime or another engine that knows the
+/// operators.
 pub fn all(engine: &dyn Engine, reference: &dyn Engine, seed: u64) -> Vec<Comparison> {
     let cases = cases(seed);
     let each = |case: &Case| compare(engine, reference, case, tolerance);

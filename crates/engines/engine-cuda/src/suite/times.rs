@@ -1,7 +1,7 @@
-//! Where the time of a network goes, operation by operation.
+//! Measures how the time of a network is spent, operation by operation.
 //!
-//! Operations are run one by one, each several times in a row, and not as the graph that serves: a sum over all is more
-//! than the graph takes by the gaps between small ones.
+//! Each operation runs alone, several times in a row, and not in the graph that serves. So the sum over all operations
+//! exceeds the time of the graph by the gaps between small operations.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -22,22 +22,22 @@ const RUNS: u32 = 20;
 /// Weights lie in one page.
 const PAGE_BYTES: u64 = 4 << 30;
 
-/// Operations alike in kind and shape.
+/// Operations of the same kind and shape.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Kind {
     /// Name and shape.
     pub name: String,
-    /// How many there are.
+    /// Number of these operations.
     pub count: u64,
-    /// Of all of them together.
+    /// Total time of these operations.
     pub time: Duration,
 }
 
-/// Times the operations of a file for a batch of `rows`, other open dimensions of size `inner`, on a device that was not
-/// started. The longest come first.
+/// Times the operations of a file for a batch of `rows`, with other open dimensions of size `inner`, on a device that
+/// was not started. The longest come first.
 ///
 /// # Errors
-/// What lowering refuses, and what the device says.
+/// Errors of lowering and of the device.
 pub fn of_network(
     driver: &dyn Driver,
     file: &Bytes,

@@ -5,7 +5,7 @@ use sextant_engine_cuda::operation::{
 use crate::cases::{Arena, Checker, stored_float};
 
 const HALVES: [Element; 2] = [Element::F16, Element::Bf16];
-/// Batch, heads, queries, keys, depth: every kernel, whole tiles and parts of one, one tile and several.
+/// Batch, heads, queries, keys, depth: every kernel, whole and partial tiles, one tile and several.
 const HEADS: [[u64; 5]; 10] = [
     [1, 1, 1, 1, 8],
     [2, 3, 7, 7, 16],
@@ -19,7 +19,7 @@ const HEADS: [[u64; 5]; 10] = [
     [1, 2, 20, 97, 128],
 ];
 
-/// How a mask lies.
+/// The shape of a mask.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Mask {
     None,
@@ -27,11 +27,11 @@ enum Mask {
     Keys,
     /// One matrix for all heads.
     Pairs,
-    /// All there is.
+    /// A full mask, one value for each score.
     Whole,
 }
 
-/// Where heads lie.
+/// The layout of heads.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum HeadLayout {
     /// Head by head, as after a transposition.
@@ -50,7 +50,7 @@ fn heads([batch, heads, queries, keys, depth]: [u64; 5]) -> Heads {
     }
 }
 
-/// Strides of `rows` rows; of a token that has so many parts, one is taken.
+/// Strides of `rows` rows. A token has `parts` parts, of which one is used.
 fn steps(sizes: &Heads, rows: u64, lying: HeadLayout, parts: u64) -> [i64; 3] {
     let Heads { heads, depth, .. } = *sizes;
     let strides = match lying {
@@ -76,7 +76,7 @@ fn mask(arena: &mut Arena, sizes: &Heads, kind: Mask, element: Element) -> Optio
         Mask::Whole => (batch * heads * pairs, [heads * pairs, pairs, keys, 1]),
     };
     let address = arena.tensor(element, count, 1);
-    // Hidden positions, in both ways that exporters have.
+    // Some positions are hidden, in both ways that exporters use.
     for at in (0..count).filter(|at| at % 3 == 1) {
         let value = if at % 2 == 0 {
             f32::NEG_INFINITY
@@ -151,7 +151,7 @@ fn attention(
     attention
 }
 
-/// Sums of values of both signs cancel, and cannot be compared.
+/// Makes values positive: sums of values of both signs cancel, and cannot be compared.
 fn positive(arena: &mut Arena, it: &Attention) {
     let Heads {
         batch,
@@ -207,7 +207,7 @@ fn masks_of_all_shapes() {
     }
 }
 
-/// Softmax of negative infinities alone is no number; of the lowest numbers alone every key counts the same.
+/// Softmax of only negative infinities is NaN. Softmax of only the lowest numbers gives every key the same weight.
 #[test]
 fn rows_that_are_hidden_whole() {
     let mut checker = Checker::new();
@@ -222,7 +222,7 @@ fn rows_that_are_hidden_whole() {
             let operation = attention(&mut arena, sizes, HeadLayout::Heads, Mask::Keys, element);
             let mask = operation.mask.expect("asked for");
             let value = stored_float(element, value);
-            // Of the first sequence all keys, of the second those of the first tile.
+            // All keys of the first sequence, and the keys of the first tile of the second one.
             for at in 0..67 + 64 {
                 arena.put(mask.address + at * element.bytes(), &value);
             }

@@ -1,4 +1,4 @@
-//! Operations over seeded values, and how results are compared.
+//! Operations over seeded values, and the comparison of results.
 
 use half::{bf16, f16};
 use sextant_engine_cuda::{
@@ -22,7 +22,7 @@ pub const ALL: [Element; 8] = [
     Element::Bool,
 ];
 
-/// A generator of numbers: splitmix64.
+/// A splitmix64 generator.
 pub struct Numbers(pub u64);
 
 /// An arena under construction.
@@ -32,7 +32,7 @@ pub struct Arena {
     seed: u64,
 }
 
-/// Runs operations in the emulator and by definition.
+/// Runs operations in the emulator and by their definition.
 pub struct Checker {
     emulator: Emulator,
     checked: usize,
@@ -53,7 +53,7 @@ impl Numbers {
         self.next() % limit
     }
 
-    /// In -4..4.
+    /// A number in -4..4.
     pub fn float(&mut self) -> f32 {
         (self.next() >> 40) as f32 / (1u64 << 24) as f32 * 8.0 - 4.0
     }
@@ -70,8 +70,7 @@ impl Arena {
         }
     }
 
-    /// Room for elements, filled with bytes that are no sensible values; aligned to 256 bytes plus
-    /// `skew` elements.
+    /// Space for elements, filled with meaningless bytes; aligned to 256 bytes plus `skew` elements.
     pub fn room(&mut self, element: Element, count: u64, skew: u64) -> Address {
         self.pad(256);
         let start = Address::new(self.bytes.len() as u64) + skew * element.bytes();
@@ -128,7 +127,7 @@ impl Checker {
         }
     }
 
-    /// Compares an operation over an arena.
+    /// Compares the results of an operation over an arena.
     pub fn check(&mut self, mut arena: Arena, operation: Operation) {
         arena.pad(16);
         let what = format!("seed {}, {operation:?}", arena.seed);
@@ -163,7 +162,7 @@ impl Checker {
         self.checked += 1;
     }
 
-    /// What must not be launched.
+    /// Checks that an operation has no launch.
     pub fn refuse(&mut self, operation: &Operation) {
         assert!(kernels::launch(operation).is_err(), "{operation:?}");
         self.checked += 1;
@@ -188,8 +187,8 @@ fn expected(arena: &[u8], operation: &Operation) -> Result<Vec<u8>, sextant_engi
         .to_vec())
 }
 
-/// Type of an operation's output, and by how many roundings of it results may differ; what only
-/// moves values or counts must be exact.
+/// The type of an operation's output, and the number of roundings by which results may differ. Operations that only
+/// move values or count must be exact.
 fn output(operation: &Operation) -> (Element, f32) {
     match operation {
         Operation::Gemm(it) => (it.element, 4.0),
@@ -211,8 +210,8 @@ fn output(operation: &Operation) -> (Element, f32) {
     }
 }
 
-/// Whether two stored values are the same within `roundings` of their type. Arithmetic is in 32
-/// bits, where sums in another order differ by more than one rounding.
+/// Whether two stored values are equal within `roundings` roundings of their type. Arithmetic is in 32 bits, in which
+/// sums in another order differ by more than one rounding.
 fn close(element: Element, found: &[u8], expected: &[u8], roundings: f32) -> bool {
     if found == expected {
         return true;
@@ -262,7 +261,7 @@ pub fn sizes(dims: &[u64]) -> Sizes {
     Sizes::new(dims).expect("few dimensions")
 }
 
-/// A contiguous operand, with stride 0 in the dimensions that are named.
+/// A contiguous operand, with stride 0 in the dimensions `repeated`.
 pub fn operand(address: Address, dims: &[u64], repeated: &[usize]) -> Operand {
     let mut strides = [0; 6];
     let mut step = 1;

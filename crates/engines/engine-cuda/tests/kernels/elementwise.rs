@@ -62,7 +62,7 @@ const BINARY: [B; 15] = [
     B::Xor,
 ];
 
-/// What every function must say something sensible about.
+/// Values for which every function must give a sensible result.
 const SPECIAL: [f32; 10] = [
     0.0,
     -0.0,
@@ -81,7 +81,7 @@ fn functions_of_one_value() {
     let mut checker = Checker::new();
     for (seed, element) in (1..).zip(ALL) {
         for (at, function) in UNARY.into_iter().enumerate() {
-            // A multiple of the pack, one with a rest, and one that cannot be packed.
+            // A multiple of the pack, a count with a rest, and one that cannot be packed.
             let (count, skew) = [(64, 0), (1003, 0), (77, 1)][at % 3];
             let mut arena = Arena::new(seed * 100 + at as u64);
             let x = arena.tensor(element, count, skew);
@@ -115,7 +115,7 @@ fn functions_of_one_value() {
 #[test]
 fn functions_of_two_values() {
     let mut checker = Checker::new();
-    // Dimensions, and those in which a and b repeat.
+    // The dimensions, and the dimensions in which a and b repeat.
     let shapes: [(&[u64], &[usize], &[usize]); 7] = [
         (&[], &[], &[]),
         (&[129], &[], &[]),

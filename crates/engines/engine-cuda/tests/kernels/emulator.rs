@@ -1,4 +1,4 @@
-//! The program that emulates a device: building it, asking it.
+//! Builds the program that emulates a device, and sends requests to it.
 
 use std::{
     collections::hash_map::DefaultHasher,
@@ -37,7 +37,7 @@ impl Emulator {
         }
     }
 
-    /// The arena after the launches; a text where the emulator gave up.
+    /// The arena after the launches, or a text if the emulator gave up.
     pub fn run(&mut self, arena: &[u8], launches: &[Launch]) -> Result<Vec<u8>, String> {
         let mut request = Vec::new();
         block(&mut request, arena);
@@ -67,7 +67,7 @@ impl Emulator {
 
 impl Drop for Emulator {
     fn drop(&mut self) {
-        // It ends when its input does.
+        // The emulator ends when its input ends.
         self.requests = None;
         let _ended = self.child.wait();
     }

@@ -64,13 +64,13 @@ fn rows_of_tables() {
     let mut seed = 9000;
     for element in ALL {
         for index in [Element::I64, Element::I32] {
-            // All rows, and the second half of a table in two parts.
+            // All rows, and the second part of a table in two parts.
             for (rows, first_row) in [(7, 0), (4, 3)] {
                 seed += 1;
                 let mut arena = Arena::new(seed);
                 let (outer, inner, count) = (2, 5, 9);
                 let table = arena.tensor(element, outer * rows * inner, 0);
-                // Values in -8..=8: some count from the end, some are outside.
+                // The values are in -8..=8: some count from the end, some are outside.
                 let indices = arena.tensor(index, count, 0);
                 let y = arena.room(element, outer * inner * count, 0);
                 checker.check(

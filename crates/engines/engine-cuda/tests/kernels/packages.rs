@@ -1,4 +1,4 @@
-//! A machine's Python with NVIDIA's packages as `pip` lays them out, over the library that stands in for them.
+//! A Python with NVIDIA's packages in the layout of `pip`, over the library that stands in for theirs.
 
 use std::{
     ffi::OsString,
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use crate::emulator;
 
-/// Folders with a `python3` and its packages, and one for the loader with the graphics driver.
+/// Folders with a `python3` and its packages, and a folder with the graphics driver for the loader.
 pub struct Packages {
     root: TempDir,
 }
@@ -19,7 +19,7 @@ pub struct Packages {
 // === impl Packages ===
 
 impl Packages {
-    /// With the libraries of these versions of CUDA.
+    /// Packages with the libraries of these versions of CUDA.
     pub fn new(toolkits: &[u32]) -> Self {
         let packages = Self {
             root: tempfile::tempdir().expect("a folder"),
@@ -31,7 +31,7 @@ impl Packages {
         symlink(interpreter(), bin.join("python3")).expect("a link");
         packages.folder("python/lib/python3.12/site-packages");
         for toolkit in toolkits {
-            // CUDA 12 has a package for each library, 13 one folder for all.
+            // CUDA 12 has a package for each library, CUDA 13 one folder for all.
             let folders = match toolkit {
                 12 => ["nvidia/cuda_nvrtc/lib", "nvidia/cublas/lib"],
                 _ => ["nvidia/cu13/lib", "nvidia/cu13/lib"],
@@ -44,7 +44,7 @@ impl Packages {
         packages
     }
 
-    /// Puts a library of another package beside them.
+    /// Adds a library of another package.
     pub fn link(&self, package: &str, library: &Path) {
         let name = library.file_name().expect("a file");
         let place = self.site().join(package);
@@ -52,7 +52,7 @@ impl Packages {
         symlink(library, place.join(name)).expect("a link");
     }
 
-    /// Makes them those of a command.
+    /// Lets a command use these packages.
     pub fn put<'a>(&self, command: &'a mut Command) -> &'a mut Command {
         let bin = self.root.path().join("python/bin");
         let mut path = vec![bin];
@@ -73,7 +73,7 @@ impl Packages {
         folder
     }
 
-    /// A library by whose name the loader finds it again once it is loaded; all that it has is the stand-in's.
+    /// A library that the loader finds by its name once it is loaded. All its contents are the stand-in's.
     fn library(&self, folder: &str, name: &str, stand_in: &Path) {
         let folder = self.site().join(folder);
         std::fs::create_dir_all(&folder).expect("a folder");

@@ -55,7 +55,7 @@ fn reductions() {
     }
 }
 
-/// Sums of values of both signs cancel, and long products overflow: neither can be compared.
+/// Makes values positive: sums of values of both signs cancel, and long products overflow; neither can be compared.
 fn keep_positive(arena: &mut Arena, at: Address, element: Element, count: u64, near_one: bool) {
     if !element.is_float() {
         return;
@@ -72,7 +72,7 @@ fn keep_positive(arena: &mut Arena, at: Address, element: Element, count: u64, n
 fn indices_of_extremes() {
     let mut checker = Checker::new();
     let mut seed = 5000;
-    // Few different integers: many values are equal.
+    // There are few different integers, so that many values are equal.
     for element in FLOATS.into_iter().chain(LONG_INTEGERS) {
         for span in SPANS {
             for choice in 0..4 {

@@ -1,5 +1,5 @@
-//! The real driver over libraries that stand in for NVIDIA's: its calls, the engine above it and the
-//! kernels below it together.
+//! The real driver over libraries that stand in for NVIDIA's. The driver's calls, the engine above it and the kernels
+//! below it are tested together.
 
 use std::{
     cell::LazyCell,
@@ -39,7 +39,7 @@ fn operators_agree_over_the_real_driver_with_a_library_for_convolutions() {
     test(name, true, check);
 }
 
-/// Only the graphics driver is needed where another library computes.
+/// Only the graphics driver is needed if another library computes.
 #[test]
 fn a_device_for_another_library_says_what_it_is() {
     test(
@@ -59,8 +59,8 @@ fn a_device_for_another_library_says_what_it_is() {
     );
 }
 
-/// Nobody says where CUDA's libraries lie: they are packages of the `python3` on the path. Of those of CUDA 12 and 13
-/// the graphics driver decides.
+/// Without settings, CUDA's libraries are found as packages of the `python3` on the path. The graphics driver decides
+/// between those of CUDA 12 and 13.
 #[test]
 fn libraries_are_found_among_the_packages_of_python() {
     for toolkit in [12, 13] {
@@ -85,7 +85,7 @@ fn libraries_are_found_among_the_packages_of_python() {
     }
 }
 
-/// What is missing is named as both versions of CUDA name it.
+/// The error names what is missing in the words of both versions of CUDA.
 #[test]
 fn a_missing_library_is_named_with_the_packages_that_have_it() {
     let packages = LazyCell::new(|| Packages::new(&[]));
@@ -107,7 +107,7 @@ fn a_missing_library_is_named_with_the_packages_that_have_it() {
     );
 }
 
-/// Where a folder keeps what was compiled, the compiler is not asked again.
+/// If a folder keeps compiled code, the compiler is not called again.
 #[test]
 fn kept_kernels_are_not_compiled_again() {
     let name = "kept_kernels_are_not_compiled_again";
@@ -133,8 +133,8 @@ fn kept_kernels_are_not_compiled_again() {
     }
 }
 
-/// Models move between pages with their graphs; where the device cannot map memory or refuses, their graphs are captured
-/// again. Everything is given back.
+/// Models move between pages with their graphs. If the device cannot map memory or refuses, their graphs are captured
+/// again. All memory is given back.
 #[test]
 fn models_move_between_pages_over_the_real_driver() {
     let name = "models_move_between_pages_over_the_real_driver";
@@ -204,7 +204,7 @@ fn test(name: &str, convolution: bool, check: fn(bool)) {
     );
 }
 
-/// The loader's path is read when a process starts: a test runs itself again.
+/// Runs the test again in a new process, because the loader's path is read when a process starts.
 fn run_again(name: &str, prepare: impl FnOnce(&mut Command) -> &mut Command, check: impl FnOnce()) {
     if std::env::var_os(INSIDE).is_some() {
         return check();
@@ -225,7 +225,7 @@ fn run_again(name: &str, prepare: impl FnOnce(&mut Command) -> &mut Command, che
     assert!(ran, "{said}\n{problem}");
 }
 
-/// A folder in which the library has the names that are looked for.
+/// A folder in which the library has the names that are looked up.
 fn libraries(stand_in: &Path, convolution: bool) -> PathBuf {
     let ending = if convolution { "with-cudnn" } else { "without" };
     let folder = stand_in.with_extension(ending);

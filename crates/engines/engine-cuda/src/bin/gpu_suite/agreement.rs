@@ -19,8 +19,8 @@ use crate::{
     setup,
 };
 
-/// Compares operators at every precision, operator by operator; whether all are within their tolerance. A device that
-/// is lost by a case fails that case: the cases behind it are compared by another process.
+/// Compares operators at every precision, operator by operator, and returns whether all are within their tolerance. If
+/// a case loses the device, that case fails, and another process compares the cases behind it.
 pub fn operators(arguments: &Arguments) -> Result<bool, Error> {
     let driver = setup::driver(arguments)?;
     let engine = CudaEngine::new(driver, setup::small())?;
@@ -45,7 +45,7 @@ pub fn both(engine: &dyn Engine, arguments: &Arguments) -> Result<bool, Error> {
     Ok(check_networks(engine, arguments)? && operators.agreed)
 }
 
-/// ONNX Runtime on the processor: of the provisioned version, else of this machine's Python.
+/// The library of ONNX Runtime on the processor: the provisioned version, otherwise that of this machine's Python.
 pub fn library() -> Option<PathBuf> {
     OrtEngine::find_library(None).or_else(|| {
         let packages = python_packages().into_iter();
@@ -80,7 +80,7 @@ fn reference() -> Result<OrtEngine, Error> {
 fn check_operators(engine: &dyn Engine, arguments: &Arguments) -> Result<CheckResult, Error> {
     let reference = reference()?;
     let mut cases: Vec<Case> = operators::cases(arguments.seed);
-    // What belongs to an operator comes together.
+    // The cases of an operator come together.
     cases.sort_by_key(|case| case.operator);
     let numbered = cases.iter().enumerate().skip(arguments.from);
     let chosen = numbered.step_by(arguments.every);
@@ -121,7 +121,7 @@ fn check_networks(engine: &dyn Engine, arguments: &Arguments) -> Result<bool, Er
     Ok(agreed)
 }
 
-/// Runs the rest of the cases in a process whose device is not lost.
+/// Runs the remaining cases in a new process, whose device is not lost.
 fn go_on(arguments: &Arguments, from: usize) -> Result<bool, Error> {
     let failed = |error: std::io::Error| Error::Failed(format!("cannot start again: {error}"));
     let program = std::env::current_exe().map_err(failed)?;
@@ -149,7 +149,7 @@ fn report(comparisons: &[Comparison], seed: u64) -> bool {
     agreed
 }
 
-/// For each operator and precision the case that comes nearest to its tolerance.
+/// Prints, for each operator and precision, the case that comes nearest to its tolerance.
 fn summarize(comparisons: &[Comparison]) {
     let mut worst: BTreeMap<String, &Comparison> = BTreeMap::new();
     let share = |it: &Comparison| it.max_error / it.tolerance;

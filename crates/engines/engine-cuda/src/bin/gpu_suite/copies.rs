@@ -1,4 +1,4 @@
-//! What copies can do at best: what LOAD is measured against.
+//! Measures the highest speed of copies, with which LOAD is compared.
 
 use std::sync::Arc;
 
@@ -48,7 +48,7 @@ enum Kind {
     Within,
 }
 
-/// Of one measured copy.
+/// Bytes of one measured copy.
 fn bytes(arguments: &Arguments) -> u64 {
     if arguments.small { 1 << 20 } else { 256 << 20 }
 }
@@ -63,7 +63,7 @@ fn start(driver: &Arc<CudaDriver>, bytes: u64) -> Result<(), Error> {
     windows.map(drop)
 }
 
-/// Bytes per second by the device's clock.
+/// Bytes per second, measured by the device's clock.
 fn rate(driver: &CudaDriver, kind: Kind, bytes: u64) -> Result<f64, Error> {
     let stream = driver.create_stream(Priority::Normal)?;
     let (start, end) = (driver.create_event()?, driver.create_event()?);

@@ -1,4 +1,4 @@
-//! What the device is, and what kernels compile to.
+//! Describes the device and the compiled kernels.
 
 use sextant_engine::Error;
 use sextant_engine_cuda::driver::{Driver, cuda::CudaDriver};
@@ -10,7 +10,7 @@ use crate::{
     setup,
 };
 
-/// Beginnings of the names of libraries whose paths are worth knowing.
+/// Beginnings of the names of libraries whose paths are printed.
 const LIBRARIES: [&str; 5] = [
     "libcuda.so",
     "libnvrtc.so",
@@ -19,7 +19,7 @@ const LIBRARIES: [&str; 5] = [
     "libnvidia-ml.so",
 ];
 
-/// Prints the device, the versions and where they were found.
+/// Prints the device, and the versions of the libraries with the paths at which they were found.
 pub fn device(arguments: &Arguments) -> Result<bool, Error> {
     let driver = setup::driver(arguments)?;
     let properties = driver.properties();

@@ -1,4 +1,4 @@
-//! How long single runs take: alone, while models are loaded, beside another model.
+//! Measures single runs: alone, while models are loaded, and beside another model.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -15,10 +15,11 @@ use crate::{
     setup::{self, LoadedNetwork, Network, Times},
 };
 
-/// Names of artefacts that come and go beside those that run; above those that other parts use.
+/// Names of artefacts that are loaded and unloaded beside a running model. They are above the names that other parts
+/// use.
 const BESIDE: u32 = 1 << 20;
 
-/// Many single runs, until the time is over.
+/// Runs single batches until the time is over.
 pub fn jitter(arguments: &Arguments) -> Result<bool, Error> {
     let driver = setup::driver(arguments)?;
     let engine = setup::engine(&driver, arguments)?;
@@ -32,8 +33,8 @@ pub fn jitter(arguments: &Arguments) -> Result<bool, Error> {
     Ok(true)
 }
 
-/// Single runs alone, while a model is loaded into its own pages again and again, while new ones come, and while one is
-/// loaded into other pages each time.
+/// Runs single batches alone, while a model is loaded into its own pages again and again, while new models are loaded,
+/// and while a model is loaded into other pages each time.
 pub fn infer_and_load(arguments: &Arguments) -> Result<bool, Error> {
     let driver = setup::driver(arguments)?;
     let engine = setup::engine(&driver, arguments)?;
@@ -44,12 +45,12 @@ pub fn infer_and_load(arguments: &Arguments) -> Result<bool, Error> {
     let time = arguments.time / 4;
     loaded.warm_up(time)?;
     loaded.run_for(time, usize::MAX)?.record(&beside("alone"));
-    // Read and planned before anything is measured beside it.
+    // The model is read and planned before anything is measured beside it.
     let free = engine.free_pages();
     let known = engine.load(&text.named(BESIDE, Precision::Fp16))?;
     let pages = free - engine.free_pages();
     drop(known);
-    // Of the encoder no graph is captured before a batch comes: its loads are copies alone.
+    // No graph of the encoder is captured before a batch comes, so its loads are only copies.
     for (what, network, new) in [
         ("while pages are loaded", &text, 0),
         ("while new models are loaded", &images, 1),
@@ -77,7 +78,8 @@ fn beside(what: &str) -> String {
     format!("ResNet-50 fp16 batch 1, {what}")
 }
 
-/// Runs for a time beside a thread that loads until it is over and says how often it did.
+/// Runs batches for a time beside a thread that loads models. The thread stops when the time is over and returns the
+/// number of its loads.
 fn while_loading(
     loaded: &LoadedNetwork,
     what: &str,
@@ -99,7 +101,7 @@ fn while_loading(
     Ok(())
 }
 
-/// Loads; each is `new` names further.
+/// Loads models; the name of each is `new` higher than that of the one before.
 fn load_until(
     engine: &CudaEngine,
     network: &Network,
@@ -115,7 +117,7 @@ fn load_until(
     Ok(loads)
 }
 
-/// Two models: each alone, by turns, and from two threads at once.
+/// Runs two models: each alone, by turns, and from two threads at once.
 pub fn two_models(arguments: &Arguments) -> Result<bool, Error> {
     let driver = setup::driver(arguments)?;
     let engine = setup::engine(&driver, arguments)?;

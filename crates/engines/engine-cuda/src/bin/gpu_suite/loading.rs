@@ -1,4 +1,4 @@
-//! LOAD, against what copies can do.
+//! Measures LOAD and compares it with the highest speed of copies.
 
 use std::time::Duration;
 
@@ -19,10 +19,10 @@ use crate::{
 
 /// Measured loads; the median counts.
 const TIMES: u32 = 11;
-/// Loads of artefacts that are new: each is read and planned.
+/// Loads of new artefacts. Each is read and planned.
 const NEW: u32 = 3;
 
-/// Loads in the three ways; whether models answer the same in whatever pages they lie.
+/// Loads in the three ways, and checks that a model gives the same answers in whichever pages it lies.
 pub fn run(arguments: &Arguments) -> Result<bool, Error> {
     let bandwidth = copies::host_to_device(arguments)?;
     record("host to device", "bandwidth", bandwidth / 1e9, "GB/s");
@@ -48,7 +48,7 @@ fn measure(network: &Network, arguments: &Arguments, bandwidth: f64) -> Result<b
     let cell = format!("{} fp16 load", network.name);
     record(&cell, "weights", weights as f64, "bytes");
     record(&cell, "pages", pages as f64, "pages");
-    // Weights have their pages from the start: what is taken beyond is the driver's, for graphs and its libraries.
+    // Weights have their pages from the start. The driver takes all further memory, for graphs and its libraries.
     record(&cell, "device_memory_taken", taken as f64, "bytes");
     let windows = f64::from(u8::from(engine.has_windows()));
     record(&cell, "pages_can_be_mapped", windows, "boolean");
@@ -87,7 +87,8 @@ fn measure(network: &Network, arguments: &Arguments, bandwidth: f64) -> Result<b
     Ok(same)
 }
 
-/// Loads that move, in an engine that has no room for anything else, and whether the answers stay the same.
+/// Loads that move a model, in an engine that has no room for anything else. Returns also whether the answers stay the
+/// same.
 fn moved(
     network: &Network,
     arguments: &Arguments,

@@ -1,8 +1,8 @@
-//! The GPU suite: what the kit of `cargo xtask gpu-kit` and `cargo xtask gpu-test` run, part by part (docs/gpu.md).
+//! The GPU suite: the program that `cargo xtask gpu-kit` and `cargo xtask gpu-test` run, part by part (docs/gpu.md).
 //!
-//! A process does one part, so that what one part breaks costs that part alone. Prints one JSON object per line:
-//! `experiment`, `part`, `cell`, `metric`, `value`, `unit`, each as soon as it is known. Exits with 2 where there is no
-//! device or a library is missing, with 1 where something is wrong or differs too much.
+//! A process runs one part, so that a failure costs only that part. It prints one JSON object per line with
+//! `experiment`, `part`, `cell`, `metric`, `value` and `unit`, each as soon as it is known. It exits with 2 if there is
+//! no device or a library is missing, and with 1 if something is wrong or differs too much.
 #![expect(clippy::print_stdout, reason = "results go to standard output")]
 
 mod agreement;
@@ -36,7 +36,7 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    // Libraries that cannot be loaded are warned of.
+    // The logs warn of libraries that cannot be loaded.
     tracing_subscriber::fmt()
         .with_max_level(tracing::Level::WARN)
         .with_ansi(false)
@@ -54,7 +54,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether everything agreed.
+/// Whether all comparisons agreed.
 fn run(arguments: &Arguments) -> Result<bool, Error> {
     match arguments.part {
         Part::Device => describe::device(arguments),

@@ -1,4 +1,4 @@
-//! How long the calls take that map pages, by themselves.
+//! Measures the calls that map pages, on their own.
 
 use std::time::Instant;
 
@@ -19,8 +19,8 @@ const PAGES: u32 = 4;
 /// Measured calls; the median counts.
 const TIMES: usize = 21;
 
-/// Maps pages into a window, others in place of them and so on: on a device that does nothing, and while it copies into
-/// the pages. Where a driver waits for the copy, the second takes as long as the copy does.
+/// Maps pages into a window, then others in place of them, and so on: on an idle device, and while the device copies
+/// into the pages. If the driver waits for the copy, the calls of the second case take as long as the copy.
 pub fn run(arguments: &Arguments) -> Result<(), Error> {
     let driver = setup::driver(arguments)?;
     let Some(unit) = driver.page_granularity() else {
@@ -47,7 +47,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Error> {
     measure(&driver, &paging, "beside_a_copy", bytes)
 }
 
-/// Copies so many bytes meanwhile.
+/// Measures the calls while `bytes` bytes are copied.
 fn measure(driver: &CudaDriver, paging: &Paging, what: &str, bytes: u64) -> Result<(), Error> {
     let stream = driver.create_stream(Priority::Normal)?;
     let halves = [0..PAGES, PAGES..2 * PAGES].map(|half| half.collect::<Vec<u32>>());
@@ -63,7 +63,7 @@ fn measure(driver: &CudaDriver, paging: &Paging, what: &str, bytes: u64) -> Resu
         driver.synchronize(stream)?;
         all.push(started.elapsed().as_secs_f64());
     }
-    // The first finds the window empty.
+    // The first call finds the window empty.
     let (calls, all) = (&mut calls[1..], &mut all[1..]);
     let cell = format!("mapping of {PAGES} pages");
     record(&cell, &format!("{what}_map_us"), median(calls) * 1e6, "us");

@@ -1,4 +1,4 @@
-//! Where the time goes.
+//! Measures how the time of a network is spent.
 
 use sextant_engine::Error;
 use sextant_types::Precision;

@@ -1,4 +1,4 @@
-//! ONNX Runtime's providers of GPUs: the same comparisons, and the rows to compare Sextant's own engine with.
+//! ONNX Runtime's GPU providers: the same comparisons, and the rows with which Sextant's own engine is compared.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use crate::{agreement, arguments::Arguments, throughput};
 /// Memory for the models that are compared, in pages of 16 MiB.
 const PAGES: u64 = 512;
 
-/// Whether every provider that the library has agrees with the processor. One that it lacks is an error where it
-/// lacks them all.
+/// Checks that every provider of the library agrees with the processor. A missing provider is an error only if the
+/// library has none of them.
 pub fn run(arguments: &Arguments) -> Result<bool, Error> {
     let ordinal = arguments.device;
     let device = CudaDevice::open(ordinal)?;
@@ -41,8 +41,8 @@ pub fn run(arguments: &Arguments) -> Result<bool, Error> {
         match GpuEngine::new(&library, provider, gpu.clone()) {
             Ok(engine) => {
                 any = true;
-                // TensorRT rounds factors to TF32 whatever is asked for, and refuses open dimensions: what it answers
-                // is shown and not judged.
+                // TensorRT rounds factors to TF32 whatever the settings, and refuses open dimensions. Its answers are
+                // printed and not judged.
                 let is_close = agreement::both(&engine, arguments)?;
                 agreed &= is_close || provider == Provider::TensorRt;
                 throughput::whole(&engine, arguments)?;

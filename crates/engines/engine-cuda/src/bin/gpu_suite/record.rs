@@ -1,4 +1,4 @@
-//! One line of the result.
+//! Prints the lines of the result.
 
 use std::sync::OnceLock;
 
@@ -6,18 +6,18 @@ use serde_json::{Value, json};
 
 static PART: OnceLock<&'static str> = OnceLock::new();
 
-/// Names the part that the lines from now on belong to; the first name of a process stays.
+/// Names the part to which the following lines belong. Only the first name of a process counts.
 pub fn begin(part: &'static str) {
     let _named = PART.set(part);
 }
 
 /// Prints a figure.
 pub fn record(cell: &str, metric: &str, value: f64, unit: &str) {
-    // JSON has no infinity: what could not be computed is null.
+    // JSON has no infinity, so a value that could not be computed is null.
     line(cell, metric, &json!(value), unit);
 }
 
-/// Prints what is no number.
+/// Prints a text.
 pub fn note(cell: &str, metric: &str, text: &str) {
     line(cell, metric, &json!(text), "text");
 }

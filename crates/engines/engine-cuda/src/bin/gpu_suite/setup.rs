@@ -22,13 +22,13 @@ use crate::{arguments::Arguments, record::record};
 /// Runs before a measurement.
 const WARM_UP: usize = 50;
 
-/// A network and what a batch of it is.
+/// A network and the unit of its batches.
 pub struct Network {
     pub name: &'static str,
-    /// What a batch has several of.
+    /// The items of a batch, such as images.
     pub items: &'static str,
     file: Bytes,
-    /// Sizes of open dimensions behind the batch.
+    /// Sizes of open dimensions other than the batch.
     length: Option<usize>,
     digest: u8,
 }
@@ -42,23 +42,23 @@ pub struct LoadedNetwork {
 /// Times of many runs.
 #[derive(Default)]
 pub struct Times {
-    /// Of EXEC, by the device's clock; seconds.
+    /// Times of EXEC by the device's clock, seconds.
     pub exec: Vec<f64>,
-    /// With inputs and outputs, by the processor's.
+    /// Times with inputs and outputs by the processor's clock, seconds.
     pub whole: Vec<f64>,
 }
 
-/// Opens the device; compiles the kernels, unless they are kept.
+/// Opens the device, and compiles the kernels unless they are kept.
 pub fn driver(arguments: &Arguments) -> Result<Arc<CudaDriver>, Error> {
     Ok(Arc::new(CudaDriver::open(arguments.device)?))
 }
 
-/// The engine in as much memory as is asked for.
+/// The engine with the memory that the arguments ask for.
 pub fn engine(driver: &Arc<CudaDriver>, arguments: &Arguments) -> Result<CudaEngine, Error> {
     CudaEngine::new(driver.clone(), config(arguments))
 }
 
-/// How memory is divided for whole networks.
+/// The division of memory for whole networks.
 pub fn config(arguments: &Arguments) -> Config {
     if arguments.small {
         return Config {
@@ -74,7 +74,7 @@ pub fn config(arguments: &Arguments) -> Config {
     }
 }
 
-/// What operators need, and small networks.
+/// The division of memory for operators and small networks.
 pub fn small() -> Config {
     Config {
         page_bytes: 1 << 20,
@@ -87,7 +87,7 @@ pub fn small() -> Config {
     }
 }
 
-/// Rows of a batch, as the side-by-side measurement has them.
+/// Rows of a batch, as in the side-by-side measurement.
 pub fn batch(arguments: &Arguments) -> usize {
     if arguments.small { 4 } else { 16 }
 }
@@ -131,12 +131,12 @@ pub fn text(arguments: &Arguments) -> Network {
     }
 }
 
-/// The middle value; sorts.
+/// The median. It sorts the values.
 pub fn median(values: &mut [f64]) -> f64 {
     share(values, 0.5)
 }
 
-/// The smallest value that the share of all does not exceed; sorts.
+/// The smallest of the values such that at least `share` of all values are not above it. It sorts the values.
 pub fn share(values: &mut [f64], share: f64) -> f64 {
     values.sort_by(f64::total_cmp);
     let rank = (share * values.len() as f64).ceil() as usize;
@@ -147,7 +147,7 @@ pub fn share(values: &mut [f64], share: f64) -> f64 {
 // === impl Network ===
 
 impl Network {
-    /// As an artefact of that name: another name is another artefact.
+    /// The network as an artefact of this name; another name is another artefact.
     pub fn named(&self, name: u32, precision: Precision) -> LoadRequest {
         let mut digest = [self.digest; 32];
         digest[..4].copy_from_slice(&name.to_le_bytes());
@@ -160,7 +160,7 @@ impl Network {
         }
     }
 
-    /// Loads the network and makes inputs of so many rows.
+    /// Loads the network and makes inputs of `rows` rows.
     pub fn load(
         &self,
         engine: &dyn Engine,
@@ -174,7 +174,7 @@ impl Network {
         })
     }
 
-    /// How long each kind of operation takes in a batch of so many rows.
+    /// The time of each kind of operation in a batch of `rows` rows.
     pub fn times(
         &self,
         driver: &CudaDriver,
@@ -185,7 +185,7 @@ impl Network {
         times::of_network(driver, &self.file, precision, rows, length)
     }
 
-    /// Inputs of so many rows.
+    /// Inputs of `rows` rows.
     pub fn inputs(&self, model: &dyn LoadedModel, rows: usize) -> Vec<NamedTensor> {
         let dynamic: Vec<usize> = [rows].into_iter().chain(self.length).collect();
         random_inputs(model.signature(), &dynamic, 11)
@@ -195,7 +195,7 @@ impl Network {
 // === impl LoadedNetwork ===
 
 impl LoadedNetwork {
-    /// Runs a batch: the time of EXEC by the device's clock.
+    /// Runs a batch and returns the time of EXEC by the device's clock.
     pub fn run(&self) -> Result<Duration, Error> {
         let unstaged = || Error::Failed("the engine does not stage batches".to_owned());
         let mut staged = self.model.stage(&self.inputs)?.ok_or_else(unstaged)?;
@@ -205,7 +205,7 @@ impl LoadedNetwork {
         Ok(executed)
     }
 
-    /// Runs a batch of an engine that does not stage batches.
+    /// Runs a batch on an engine that does not stage batches.
     pub fn run_whole(&self) -> Result<(), Error> {
         self.model.run(&self.inputs).map(drop)
     }
@@ -222,7 +222,7 @@ impl LoadedNetwork {
         Ok(())
     }
 
-    /// Runs batches, one after the other, for a time, at least once.
+    /// Runs batches, one after the other, for `time`, at least one.
     pub fn run_for(&self, time: Duration, runs: usize) -> Result<Times, Error> {
         let started = Instant::now();
         let mut times = Times::default();

@@ -1,4 +1,4 @@
-//! Batches as fast as they go.
+//! Measures the highest throughput of batches.
 
 use std::time::{Duration, Instant};
 
@@ -11,11 +11,11 @@ use crate::{
     setup::{self, LoadedNetwork, Network},
 };
 
-/// Threads that keep the device busy while others bring inputs and take outputs.
+/// Threads that keep the device busy while others copy inputs and outputs.
 const THREADS: usize = 3;
 
-/// Images and sequences per second: of EXEC by the device's clock, with inputs and outputs one batch after the other,
-/// and with several batches on the way.
+/// Measures images and sequences per second: in EXEC by the device's clock, with inputs and outputs one batch after the
+/// other, and with several batches in flight.
 pub fn run(arguments: &Arguments) -> Result<bool, Error> {
     let driver = setup::driver(arguments)?;
     let engine = setup::engine(&driver, arguments)?;
@@ -26,7 +26,7 @@ pub fn run(arguments: &Arguments) -> Result<bool, Error> {
     Ok(true)
 }
 
-/// The same with inputs and outputs at each precision of an engine that does not stage batches.
+/// Measures the same, with inputs and outputs, at each precision of an engine that does not stage batches.
 pub fn whole(engine: &dyn Engine, arguments: &Arguments) -> Result<(), Error> {
     let network = setup::images(arguments);
     let rows = setup::batch(arguments);

@@ -1,7 +1,7 @@
 //! The multiprocessors' clock, from NVML where it is installed.
 //!
-//! The driver interface only knows the highest clock; NVML, which comes with the graphics driver,
-//! knows the present one.
+//! The driver interface knows only the highest clock. NVML, which comes with the graphics driver, knows the current
+//! one.
 
 use std::ffi::{CString, c_char, c_int, c_uint, c_void};
 
@@ -23,7 +23,7 @@ pub(super) struct Clock {
 struct Nvml {
     device: *mut c_void,
     read: unsafe extern "C" fn(*mut c_void, c_uint, *mut c_uint) -> c_int,
-    /// Keeps the functions where they are; NVML stays initialised until the process ends.
+    /// Keeps the functions loaded. NVML stays initialised until the process ends.
     _library: Library,
 }
 
@@ -61,7 +61,7 @@ impl Clock {
 // === impl Nvml ===
 
 impl Nvml {
-    /// `None` where NVML is missing or does not know the device.
+    /// `None` if NVML is missing or does not know the device.
     fn open(context: &CudaContext) -> Option<Self> {
         let bus = bus_id(context)?;
         // SAFETY: NVML's initialisers have no requirements; the signatures are those of `nvml.h`; the

@@ -1,7 +1,7 @@
 //! Convolutions with cuDNN.
 //!
-//! The algorithm is the first of cuDNN's list for the shapes that fits the scratch memory; it is asked
-//! once, when an operation is prepared. Addend, bias and ReLU go into the same call where cuDNN can.
+//! The algorithm is the first in cuDNN's list for the shapes that fits into the scratch memory. cuDNN is asked once,
+//! when an operation is prepared. Addend, bias and ReLU are part of the same call where cuDNN supports this.
 
 mod descriptors;
 
@@ -24,26 +24,26 @@ use crate::operation::{Activation, Address, Arithmetic, Convolution, Element};
 /// Algorithms that cuDNN is asked to rank.
 const ALGORITHMS: usize = 8;
 
-/// cuDNN and what it chose.
+/// cuDNN and the algorithms that it chose.
 pub(super) struct Convolutions {
     state: Mutex<State>,
 }
 
 struct State {
     handle: sys::cudnnHandle_t,
-    /// Nothing, and ReLU.
+    /// The descriptors of no activation and of ReLU.
     activations: [sys::cudnnActivationDescriptor_t; 2],
     plans: HashMap<Key, Plan>,
 }
 
-/// What a plan depends on: everything but addresses.
+/// What a plan depends on: everything except addresses.
 type Key = [u64; 22];
 
 struct Plan {
     descriptors: Descriptors,
     algorithm: sys::cudnnConvolutionFwdAlgo_t,
     workspace_bytes: usize,
-    /// Whether what follows may go into the call; false once cuDNN refused it.
+    /// Whether addend, bias and activation may be part of the call; `false` once cuDNN has refused it.
     fused: bool,
 }
 
@@ -54,7 +54,7 @@ unsafe impl Send for State {}
 // === impl Convolutions ===
 
 impl Convolutions {
-    /// The context is current.
+    /// The context must be current.
     pub(super) fn new() -> Result<Self, Error> {
         use sys::cudnnActivationMode_t::{CUDNN_ACTIVATION_IDENTITY, CUDNN_ACTIVATION_RELU};
         let activation = |mode| -> Result<sys::cudnnActivationDescriptor_t, Error> {
@@ -98,8 +98,8 @@ impl Convolutions {
         Ok(())
     }
 
-    /// Puts a prepared convolution into a stream of the bound context. `false` where addend, bias and activation are left
-    /// to do.
+    /// Puts a prepared convolution into a stream of the bound context. Returns `false` if the addend, bias and
+    /// activation are still to be applied.
     pub(super) fn launch(
         &self,
         stream: &CudaStream,
@@ -205,7 +205,7 @@ impl Plan {
             ))
         };
         let found = ranked.iter().find(fits).ok_or_else(none)?;
-        // Full precision stays what it is, whatever is faster.
+        // Full precision stays full precision, even if another algorithm is faster.
         if it.element != Element::F32 || it.arithmetic == Arithmetic::Tf32 {
             descriptors.set_math(found.mathType)?;
         }
@@ -247,7 +247,8 @@ impl Plan {
         }
     }
 
-    /// Whether what follows may go into the call. Without an activation cuDNN has it for one algorithm alone.
+    /// Whether addend, bias and activation may be part of the call. Without an activation, cuDNN supports this for one
+    /// algorithm only.
     fn fuses(&self, it: &Convolution) -> bool {
         use sys::cudnnConvolutionFwdAlgo_t::CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM;
         let linear = it.activation == Activation::None;

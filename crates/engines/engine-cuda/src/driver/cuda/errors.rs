@@ -1,4 +1,4 @@
-//! Errors of NVIDIA's libraries as the engine's.
+//! Converts errors of NVIDIA's libraries to the engine's.
 
 use cudarc::{
     cublaslt::result::CublasError,
@@ -16,7 +16,7 @@ pub(super) fn unavailable(reason: String) -> Error {
     }
 }
 
-/// Errors after which a context answers nothing but errors are [`Error::Lost`].
+/// Errors after which a context returns only errors become [`Error::Lost`].
 pub(super) fn driver_error(error: DriverError) -> Error {
     match error.0 {
         CUresult::CUDA_ERROR_OUT_OF_MEMORY => Error::OutOfMemory(Shortage::fixed(

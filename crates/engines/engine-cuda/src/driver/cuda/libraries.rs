@@ -1,10 +1,10 @@
 //! Finding NVIDIA's libraries.
 //!
 //! The graphics driver brings libcuda. NVRTC, cuBLASLt and cuDNN come with the CUDA toolkit, which the system's loader
-//! knows, or as Python packages, whose folders no loader knows. What is found is loaded by path first; the loader then
-//! takes it for every later request by name. Looked for, in this order: below the folders that
-//! `SEXTANT_CUDA_LIBRARIES` names, by the loader, below the packages of this machine's Python. Of two versions of CUDA
-//! the newer one is taken that the graphics driver can run. ONNX Runtime's providers need further libraries, of
+//! knows, or as Python packages, whose folders no loader knows. A library that is found is first loaded by its path;
+//! the loader then uses it for every later request by name. The search order is: the folders that
+//! `SEXTANT_CUDA_LIBRARIES` names, the loader, the packages of this machine's Python. If there are two versions of
+//! CUDA, the newer one that the graphics driver can run is used. ONNX Runtime's providers need further libraries, of
 //! CUDA 13.
 
 use std::path::{Path, PathBuf};
@@ -18,15 +18,15 @@ use super::errors::{driver_error, unavailable};
 /// Folders to look in before the loader's own, separated by colons.
 const FOLDERS: &str = "SEXTANT_CUDA_LIBRARIES";
 
-/// A library by the beginning of its file name, and in which versions it may come.
+/// A library by the beginning of its file name, and the versions in which it may come.
 struct LibrarySpec {
     name: &'static str,
     versions: &'static [u32],
-    /// What it loads by name from its own folder, loaded before it; in the same version.
+    /// The libraries that it loads by name from its own folder. They are loaded before it, in the same version.
     needs: &'static [&'static str],
 }
 
-/// Of CUDA, the newest first.
+/// The versions of CUDA, the newest first.
 const TOOLKITS: &[u32] = &[13, 12];
 
 const WANTED: [LibrarySpec; 3] = [
@@ -47,7 +47,7 @@ const WANTED: [LibrarySpec; 3] = [
     },
 ];
 
-/// What ONNX Runtime's providers need, what others need first.
+/// The libraries that ONNX Runtime's providers need, each after those that it needs itself.
 const PROVIDERS_WANT: [LibrarySpec; 10] = [
     plain("libcudart", &[13]),
     plain("libnvJitLink", &[13]),
@@ -82,12 +82,12 @@ const fn plain(name: &'static str, versions: &'static [u32]) -> LibrarySpec {
     }
 }
 
-/// Loads what Sextant's own engine needs.
+/// Loads the libraries that Sextant's own engine needs.
 pub(super) fn preload() {
     preload_these(&WANTED);
 }
 
-/// Loads what ONNX Runtime's providers need.
+/// Loads the libraries that ONNX Runtime's providers need.
 pub(super) fn preload_for_providers() {
     preload_these(&PROVIDERS_WANT);
 }
@@ -113,7 +113,7 @@ fn preload_these(these: &[LibrarySpec]) {
 // === impl LibrarySpec ===
 
 impl LibrarySpec {
-    /// The versions to try; those that the graphics driver cannot run come last.
+    /// The versions to try. Versions that the graphics driver cannot run come last.
     fn in_order(&self, newest: u32) -> Vec<u32> {
         let mut versions = self.versions.to_vec();
         if self.versions == TOOLKITS {
@@ -122,7 +122,7 @@ impl LibrarySpec {
         versions
     }
 
-    /// Whether one of the versions lies in one of the folders and could be loaded.
+    /// Whether one of the versions lies in one of the folders and can be loaded.
     fn load_from(&self, folders: &[PathBuf], versions: &[u32]) -> bool {
         versions.iter().any(|version| {
             folders.iter().any(|folder| {
@@ -148,7 +148,7 @@ impl LibrarySpec {
     }
 }
 
-/// Whether a file could be loaded; says why not.
+/// Whether a file can be loaded; logs why not.
 fn load(file: &Path) -> bool {
     open(file)
         .inspect_err(
@@ -166,7 +166,7 @@ fn open(file: &Path) -> Result<(), libloading::Error> {
     Ok(())
 }
 
-/// The newest CUDA that the graphics driver runs; the newest that is known where it does not say.
+/// The newest CUDA that the graphics driver runs; the newest known version if the driver does not say.
 fn newest_toolkit() -> u32 {
     let version = has_driver().then(|| driver_version().ok()).flatten();
     version.map_or(TOOLKITS[0], |version| version.unsigned_abs() / 1000)
@@ -184,7 +184,7 @@ pub(super) fn has_cudnn() -> bool {
     unsafe { cudnn::sys::is_culib_present() }
 }
 
-/// Says what is missing. cudarc panics when a missing library is called: this comes before.
+/// Fails and names a missing library. cudarc panics when a missing library is called, so this check comes first.
 pub(super) fn require() -> Result<(), Error> {
     require_driver()?;
     require_compiler()?;
@@ -193,7 +193,7 @@ pub(super) fn require() -> Result<(), Error> {
     require_library(cublaslt, "libcublasLt.so", "nvidia-cublas")
 }
 
-/// Says that the graphics driver is missing.
+/// Fails if the graphics driver is missing.
 pub(super) fn require_driver() -> Result<(), Error> {
     if has_driver() {
         return Ok(());
@@ -205,7 +205,7 @@ pub(super) fn require_driver() -> Result<(), Error> {
     ))
 }
 
-/// Says what is missing for compiling kernels.
+/// Fails and names what is missing for compiling kernels.
 pub(super) fn require_compiler() -> Result<(), Error> {
     // SAFETY: looks for a library by loading it, which has no requirements.
     let nvrtc = unsafe { nvrtc::sys::is_culib_present() };
@@ -231,8 +231,8 @@ pub(super) fn driver_version() -> Result<i32, Error> {
     Ok(version)
 }
 
-/// A folder of libraries, or one that has them in `lib`, in `lib64`, or one level deeper, as the
-/// Python packages below `nvidia/` do.
+/// The folders to search: the folder itself, its `lib` and `lib64`, and the `lib` of each folder in it, where the
+/// Python packages below `nvidia/` have their libraries.
 fn below(folder: &Path) -> Vec<PathBuf> {
     let mut found = vec![
         folder.to_path_buf(),
@@ -244,7 +244,7 @@ fn below(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// What lies in a folder, in order; nothing where it cannot be read.
+/// The contents of a folder, sorted; empty if it cannot be read.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let mut files: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();

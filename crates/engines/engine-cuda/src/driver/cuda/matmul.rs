@@ -1,9 +1,9 @@
 //! Products of matrices with cuBLASLt.
 //!
-//! cuBLASLt counts in columns where the planner counts in rows, so the transposed product is what is
-//! asked for: `C' = B' A'`, where a stored row-major matrix already is its own transpose. The algorithm
-//! is what the heuristic names for shapes, types and alignment; it is asked once, when an operation is
-//! prepared. Where it names none (empty sums, odd strides) our own kernel computes.
+//! cuBLASLt counts in columns, the planner in rows. So the driver asks for the transposed product: `C' = B' A'`, where
+//! a stored row-major matrix already is its own transpose. The heuristic names the algorithm for shapes, types and
+//! alignment. It is asked once, when an operation is prepared. If it names none (empty sums, odd strides), our own
+//! kernel computes the product.
 
 mod descriptors;
 
@@ -20,13 +20,13 @@ use self::descriptors::{Descriptors, Preference, addend_alignment, alignment};
 use super::{errors::blas_error, memory::Memory};
 use crate::operation::{Element, Gemm, Matrix};
 
-/// cuBLASLt and what it chose.
+/// cuBLASLt and the algorithms that it chose.
 pub(super) struct Matmuls {
     handle: sys::cublasLtHandle_t,
     chosen: RwLock<HashMap<Key, Choice>>,
 }
 
-/// What a choice depends on: everything but addresses, of which only the alignment counts.
+/// What a choice depends on: everything except addresses, of which only the alignment counts.
 type Key = [u64; 21];
 
 #[derive(Clone, Copy)]
@@ -47,7 +47,7 @@ unsafe impl Sync for Matmuls {}
 // === impl Matmuls ===
 
 impl Matmuls {
-    /// The context is current.
+    /// The context must be current.
     pub(super) fn new() -> Result<Self, Error> {
         Ok(Self {
             handle: result::create_handle().map_err(blas_error)?,
@@ -79,8 +79,7 @@ impl Matmuls {
         Ok(())
     }
 
-    /// Puts a prepared product into a stream of the bound context; `false` where it is for our own
-    /// kernel to compute.
+    /// Puts a prepared product into a stream of the bound context. Returns `false` if our own kernel must compute it.
     pub(super) fn launch(
         &self,
         stream: &CudaStream,

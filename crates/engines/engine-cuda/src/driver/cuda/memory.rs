@@ -11,7 +11,7 @@ use crate::{
     operation::Address,
 };
 
-/// All memory of a device that this process has, made once.
+/// All memory that this process has on a device, made once.
 pub(super) struct Memory {
     arena: Arena,
     scratch: Allocation,
@@ -19,7 +19,7 @@ pub(super) struct Memory {
 }
 
 enum Arena {
-    /// Its pages stay where they are.
+    /// An arena whose pages cannot be mapped elsewhere.
     Fixed(Allocation),
     Paged(PagedArena),
 }
@@ -77,8 +77,8 @@ impl Memory {
         }
     }
 
-    /// Scratch memory of the libraries: its address on the device and its size in bytes. Only
-    /// operations of one stream may use it at a time; the engine executes in one.
+    /// Scratch memory of the libraries: its address on the device and its size in bytes. Only operations of one stream
+    /// may use it at a time; the engine executes in one stream.
     pub(super) fn scratch(&self) -> (u64, u64) {
         (self.scratch.start, self.scratch.bytes)
     }
@@ -121,8 +121,8 @@ impl Memory {
         result.result().map_err(driver_error)
     }
 
-    /// Where a kernel reads a range of the staging area, and where it writes one of the arena: pinned memory has the same
-    /// address on the device.
+    /// The device addresses at which a kernel reads a range of the staging area and writes a range of the arena. Pinned
+    /// memory has the same address on the device.
     pub(super) fn mapped(
         &self,
         from: StagingAddress,
@@ -174,7 +174,7 @@ impl Memory {
 // === impl Arena ===
 
 impl Arena {
-    /// With windows where they are wanted and can be had.
+    /// Makes the arena, with windows if they are desired and possible.
     fn new(context: &Arc<CudaContext>, reservation: &Reservation) -> Result<Self, Error> {
         if let Some(paging) = reservation.paging {
             match PagedArena::new(context, reservation, paging) {
@@ -205,7 +205,7 @@ impl Arena {
         Ok(self.start() + address.get())
     }
 
-    /// Also in windows.
+    /// The device address of a range that is read; windows are allowed.
     fn read_at(&self, address: Address, bytes: u64) -> Result<sys::CUdeviceptr, Error> {
         match self {
             Self::Paged(arena) if arena.windows().contains(&address) => {

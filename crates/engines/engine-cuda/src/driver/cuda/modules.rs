@@ -30,7 +30,7 @@ struct Program(nvrtc::sys::nvrtcProgram);
 // === impl Modules ===
 
 impl Modules {
-    /// Compiles the sources side by side and loads every kernel.
+    /// Compiles the sources in parallel and loads every kernel.
     pub(super) fn load(context: &Arc<CudaContext>, capability: (u32, u32)) -> Result<Self, Error> {
         let version = version()?;
         let images = compile_all(capability)?;
@@ -40,7 +40,7 @@ impl Modules {
             let module = module.map_err(driver_error)?;
             for name in source.kernels() {
                 let function = module.load_function(&name).map_err(driver_error)?;
-                // Asking for a property loads the code, which else happens at the first launch.
+                // Reading a property loads the code, which otherwise happens at the first launch.
                 function.num_regs().map_err(driver_error)?;
                 functions.insert(name, function);
             }
@@ -53,8 +53,7 @@ impl Modules {
         self.version
     }
 
-    /// Puts a kernel into a stream of the bound context; `parameters` are its parameters with
-    /// addresses of the device.
+    /// Puts a kernel into a stream of the bound context. `parameters` hold addresses of the device.
     pub(super) fn launch(
         &self,
         stream: &CudaStream,
@@ -94,7 +93,7 @@ impl Modules {
     }
 }
 
-/// Compiles the sources side by side; those whose code a folder keeps are read instead.
+/// Compiles the sources in parallel. Code that a folder keeps is read instead.
 pub(super) fn compile_all(capability: (u32, u32)) -> Result<Vec<Vec<u8>>, Error> {
     let options = options(capability)?;
     let kept = ModuleCache::new(version()?, &options);
@@ -115,7 +114,7 @@ pub(super) fn compile_all(capability: (u32, u32)) -> Result<Vec<Vec<u8>>, Error>
     })
 }
 
-/// Whether an image has all kernels that are expected in it.
+/// Checks that an image has all kernels that are expected in it.
 pub(super) fn check_names(names: &[String], image: &[u8]) -> Result<(), Error> {
     let has = |name: &String| {
         let mut windows = image.windows(name.len());
@@ -127,7 +126,7 @@ pub(super) fn check_names(names: &[String], image: &[u8]) -> Result<(), Error> {
     }
 }
 
-/// Machine code where NVRTC knows the device, else PTX of the newest device that it knows, which the
+/// Options for machine code if NVRTC knows the device, otherwise for PTX of the newest device that it knows, which the
 /// graphics driver translates.
 fn options((major, minor): (u32, u32)) -> Result<Vec<String>, Error> {
     let device = major * 10 + minor;
@@ -169,7 +168,7 @@ pub(super) fn version() -> Result<(i32, i32), Error> {
     Ok((major, minor))
 }
 
-/// Compute capabilities that NVRTC makes machine code for, as `90`.
+/// Compute capabilities for which NVRTC makes machine code, such as `90`.
 fn known_devices() -> Result<Vec<u32>, Error> {
     let mut count: c_int = 0;
     // SAFETY: writes to a live variable.

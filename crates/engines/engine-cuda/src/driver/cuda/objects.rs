@@ -1,4 +1,4 @@
-//! Streams, events and graphs by their numbers.
+//! Streams, events and graphs, by their numbers.
 
 use std::{
     collections::HashMap,
@@ -13,7 +13,7 @@ use sextant_engine::Error;
 use super::errors::driver_error;
 use crate::driver::{Event, Graph, Priority, Stream};
 
-/// Everything that is named by a number.
+/// All objects that are named by a number.
 pub(super) struct Objects {
     context: Arc<CudaContext>,
     streams: RwLock<Vec<Arc<CudaStream>>>,
@@ -24,7 +24,7 @@ pub(super) struct Objects {
 #[derive(Default)]
 struct Graphs {
     next: u32,
-    /// With what they were captured on.
+    /// Each graph with the stream on which it was captured.
     all: HashMap<u32, CudaCapture>,
 }
 
@@ -69,7 +69,7 @@ impl Objects {
     }
 
     pub(super) fn create_event(&self) -> Result<Event, Error> {
-        // The default takes times; waiting for it spins, which answers sooner than sleeping.
+        // The default flags measure times and make waiting spin, which answers sooner than sleeping.
         let flags = sys::CUevent_flags::CU_EVENT_DEFAULT;
         let event = self.context.new_event(Some(flags)).map_err(driver_error)?;
         let mut events = self.events.write();
@@ -104,7 +104,7 @@ impl Objects {
         let graph = stream.end_capture(flags).map_err(driver_error)?;
         let empty = || Error::Failed("nothing was captured".to_owned());
         let graph = graph.ok_or_else(empty)?;
-        // The first launch then takes no longer than others.
+        // With this, the first launch takes no longer than later ones.
         graph.upload().map_err(driver_error)?;
         stream.synchronize().map_err(driver_error)?;
         let mut graphs = self.graphs();
@@ -114,7 +114,7 @@ impl Objects {
         Ok(Graph(number))
     }
 
-    /// The caller has bound the context.
+    /// The caller must have bound the context.
     pub(super) fn launch_graph(&self, stream: Stream, graph: Graph) -> Result<(), Error> {
         let stream = self.stream(stream)?;
         let graphs = self.graphs();
@@ -136,8 +136,8 @@ impl Objects {
     }
 }
 
-/// By the name that every driver has: the bindings of CUDA 13 know its second version alone, which drivers before 570
-/// lack.
+/// Looks the function up by the name that every driver has. The bindings of CUDA 13 know only its second version, which
+/// drivers before 570 lack.
 fn elapsed_function() -> Option<Elapsed> {
     static FOUND: OnceLock<Option<Elapsed>> = OnceLock::new();
     let find = || {

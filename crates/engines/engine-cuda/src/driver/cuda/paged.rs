@@ -1,12 +1,13 @@
 //! An arena whose pages can be mapped elsewhere: CUDA's virtual memory management.
 //!
-//! Entry points: [`granularity`] says whether there is such a thing; [`PagedArena::new`].
+//! Entry points: [`granularity`] says whether the device supports it; [`PagedArena::new`].
 //!
-//! One range of addresses is reserved for arena and windows. Each page is a piece of physical memory of its own, mapped at
-//! its place in the arena for good and, for reading, wherever [`PagedArena::map`] is told. The same memory at two addresses
-//! is coherent as long as nothing reads it while something writes it (CUDA's programming guide, "Virtual aliasing support"),
-//! which LOAD sees to: a model runs when its pages are filled. What is left in a window by an earlier mapping does no harm,
-//! because nothing reads it; it is unmapped when the next one comes, which saves calls where the same pages come back.
+//! One range of addresses is reserved for arena and windows. Each page is a piece of physical memory. It is mapped
+//! permanently at its place in the arena and, for reading, wherever [`PagedArena::map`] puts it. The same memory at two
+//! addresses is coherent as long as nothing reads it while something writes it (CUDA's programming guide, "Virtual
+//! aliasing support"). LOAD ensures this: a model runs only when its pages are filled. An earlier mapping that is left
+//! in a window does no harm, because nothing reads it. It is unmapped when the next mapping comes, which saves calls if
+//! the same pages come back.
 
 use std::{ops::Range, sync::Arc, time::Instant};
 
@@ -20,7 +21,7 @@ use crate::{
     operation::Address,
 };
 
-/// Drivers before CUDA 10.2 lack them.
+/// The functions that are needed. Drivers before CUDA 10.2 lack them.
 const FUNCTIONS: [&[u8]; 8] = [
     b"cuMemAddressFree\0",
     b"cuMemAddressReserve\0",
@@ -32,7 +33,7 @@ const FUNCTIONS: [&[u8]; 8] = [
     b"cuMemUnmap\0",
 ];
 
-/// See the module. The parts are freed in this order.
+/// A paged arena; see the module. The parts are freed in this order.
 pub(super) struct PagedArena {
     windows: Windows,
     /// The arena's own mappings.
@@ -52,25 +53,25 @@ struct Windows {
     slots: Mutex<Vec<Option<u32>>>,
 }
 
-/// Addresses.
+/// A reserved range of addresses.
 struct AddressRange {
     start: sys::CUdeviceptr,
     bytes: u64,
 }
 
-/// Memory without an address.
+/// Physical memory without an address.
 struct Physical {
     handle: sys::CUmemGenericAllocationHandle,
     bytes: u64,
 }
 
-/// Memory at an address.
+/// Physical memory mapped at an address.
 struct MappedRange {
     start: sys::CUdeviceptr,
     bytes: u64,
 }
 
-/// The unit in which the device maps memory, bytes; `None` where it does not.
+/// The unit in which the device maps memory, bytes; `None` if it cannot map memory.
 pub(super) fn granularity(context: &CudaContext) -> Option<u64> {
     let supported =
         sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED;
@@ -109,7 +110,7 @@ fn location(context: &CudaContext) -> sys::CUmemLocation {
     }
 }
 
-/// Of memory of the device that no other process is given.
+/// Properties of memory on the device that is not shared with other processes.
 fn properties(context: &CudaContext) -> sys::CUmemAllocationProp {
     sys::CUmemAllocationProp {
         type_: sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -128,7 +129,7 @@ fn properties(context: &CudaContext) -> sys::CUmemAllocationProp {
 // === impl PagedArena ===
 
 impl PagedArena {
-    /// Takes memory and addresses, and tries whether pages can be moved. The context is bound.
+    /// Takes memory and addresses, and tests whether pages can be mapped elsewhere. The context must be bound.
     pub(super) fn new(
         context: &Arc<CudaContext>,
         reservation: &Reservation,
@@ -197,7 +198,7 @@ impl PagedArena {
         self.windows.paging.range()
     }
 
-    /// Maps pages into a window in place of what was there. The context is bound.
+    /// Maps pages into a window in place of what was there. The context must be bound.
     pub(super) fn map(&self, window: Address, pages: &[u32]) -> Result<(), Error> {
         self.windows.map(&self.physical, window, pages)
     }
@@ -227,7 +228,7 @@ impl Windows {
         Ok(())
     }
 
-    /// Maps other pages into slots side by side.
+    /// Maps other pages into neighbouring slots.
     fn replace(
         &self,
         slots: &mut [Option<u32>],
@@ -246,7 +247,7 @@ impl Windows {
                 run.len() as u64 * self.paging.page_bytes,
             )?;
         }
-        // From here on the slots say what is mapped.
+        // From here on, the slots record what is mapped.
         mapped.into_iter().for_each(std::mem::forget);
         for (slot, page) in run.zip(pages) {
             slots[slot] = Some(*page);
@@ -254,7 +255,7 @@ impl Windows {
         Ok(())
     }
 
-    /// Unmaps what there is in slots side by side.
+    /// Unmaps what is mapped in neighbouring slots.
     fn clear(&self, slots: &mut [Option<u32>], run: Range<usize>) -> Result<(), Error> {
         let mut at = run.start;
         while at < run.end {
@@ -268,7 +269,7 @@ impl Windows {
         Ok(())
     }
 
-    /// Unmaps slots side by side in one call, or one by one where the driver takes no more than one mapping at a time.
+    /// Unmaps neighbouring slots in one call, or one by one if the driver accepts only one mapping a call.
     fn unmap(&self, slots: &mut [Option<u32>], run: Range<usize>) -> Result<(), Error> {
         let page_bytes = self.paging.page_bytes;
         if unmap(self.at(run.start), run.len() as u64 * page_bytes).is_ok() {
@@ -282,7 +283,7 @@ impl Windows {
         Ok(())
     }
 
-    /// Lets the device read and write what is mapped.
+    /// Allows the device to read and write what is mapped.
     fn allow(&self, start: sys::CUdeviceptr, bytes: u64) -> Result<(), Error> {
         // SAFETY: the range is mapped, and the description is alive.
         let result =
@@ -290,7 +291,7 @@ impl Windows {
         result.result().map_err(driver_error)
     }
 
-    /// Maps two pages, and the same the other way round, before anything relies on it.
+    /// Maps two pages, and the same two in reverse order, before anything relies on it.
     fn trial(&self, physical: &[Physical]) -> Result<(), Error> {
         let mut pages: Vec<u32> = (0..self.paging.pages.min(2)).collect();
         self.map(physical, self.paging.windows, &pages)?;
@@ -377,7 +378,7 @@ fn unmap(start: sys::CUdeviceptr, bytes: u64) -> Result<(), DriverError> {
     unsafe { sys::cuMemUnmap(start, bytes as usize) }.result()
 }
 
-/// What cannot be freed is told; nobody could do more.
+/// Logs what cannot be freed; nothing more can be done.
 fn note(result: Result<(), DriverError>) {
     if let Err(error) = result {
         tracing::warn!(%error, "memory of a CUDA device is not freed");

@@ -1,4 +1,4 @@
-//! Streams, events and graphs of a device that does not exist.
+//! Streams, events and graphs of the simulated device.
 
 use super::{
     Address, BTreeMap, Error, Event, Graph, HashSet, Memory, Operation, Range, Staging,
@@ -33,7 +33,7 @@ pub(super) enum Command {
     Wait(Event, u64),
 }
 
-/// An event's recordings are numbered.
+/// An event. Its recordings are numbered.
 #[derive(Debug, Clone, Default)]
 struct Recordings {
     recorded: u64,
@@ -56,7 +56,7 @@ pub(super) struct State {
     graphs_made: u32,
     pub capture: Option<(Stream, Vec<Command>)>,
     pub prepared: HashSet<u64>,
-    /// Commands done, which is the device's clock in microseconds.
+    /// Number of commands done; it is the device's clock in microseconds.
     done: u64,
 }
 
@@ -114,7 +114,7 @@ impl State {
         }
     }
 
-    /// Does everything that is in a stream.
+    /// Does all the work of a stream.
     pub fn drain(&mut self, stream: Stream) -> Result<(), Error> {
         while let Some(command) = self.stream(stream)?.pop_front() {
             self.execute(&command)?;
@@ -122,7 +122,7 @@ impl State {
         Ok(())
     }
 
-    /// Fails when a copy of staging memory in the range is still to be done.
+    /// Fails when a copy of staging memory in the range is still pending.
     pub fn no_pending(&self, range: &Range<StagingAddress>) -> Result<(), Error> {
         let touches = |command: &Command| match command {
             Command::CopyIn {
@@ -137,7 +137,7 @@ impl State {
         Ok(())
     }
 
-    /// Maps pages; how many were not there before. Fails when work that reads there is still to be done.
+    /// Maps pages and returns how many were not there before. Fails when pending work still reads there.
     pub fn map(&mut self, window: Address, pages: &[u32]) -> Result<usize, Error> {
         let pending: Vec<Range<Address>> = self
             .streams
@@ -151,7 +151,7 @@ impl State {
         windows.map(window, pages, &pending)
     }
 
-    /// What a command reads of the arena and the windows.
+    /// The ranges of the arena and the windows that a command reads.
     fn reads(&self, command: &Command) -> Vec<Range<Address>> {
         match command {
             Command::CopyOut { from, bytes, .. } | Command::CopyWithin { from, bytes, .. } => {
@@ -166,7 +166,7 @@ impl State {
         }
     }
 
-    /// Where in the arena a range lies that is read.
+    /// The address in the arena of a range that is read.
     fn placed(&self, range: Range<Address>) -> Result<Address, Error> {
         match &self.windows {
             Some(windows) => windows.place(range),
@@ -251,8 +251,8 @@ impl State {
         }
     }
 
-    /// What a graph writes before it reads it counts as never written when it begins: it may not use
-    /// what an earlier run has left.
+    /// Runs a graph. What the graph writes before it reads it counts as never written at its begin: the graph must not
+    /// use what an earlier run has left.
     fn replay(&mut self, graph: Graph) -> Result<(), Error> {
         let commands = self.graphs.get(&graph).cloned();
         let commands = commands.ok_or_else(|| wrong("a graph that was destroyed"))?;
@@ -275,7 +275,7 @@ impl State {
     }
 }
 
-/// What commands write without having read it before.
+/// The ranges that commands write without having read them before.
 fn own_ranges(commands: &[Command]) -> Vec<Range<Address>> {
     let (mut written, mut given) = (Vec::new(), Vec::new());
     for command in commands {
@@ -290,7 +290,7 @@ fn own_ranges(commands: &[Command]) -> Vec<Range<Address>> {
     written
 }
 
-/// Ranges without those bytes that others have.
+/// The ranges without the bytes of `others`.
 fn without(mut ranges: Vec<Range<Address>>, others: &[Range<Address>]) -> Vec<Range<Address>> {
     for other in others {
         ranges = ranges

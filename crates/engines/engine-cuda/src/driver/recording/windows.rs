@@ -1,16 +1,16 @@
-//! Windows of a device that does not exist.
+//! Windows of the simulated device.
 
 use std::cell::RefCell;
 
 use super::{Address, Error, Operation, Range, overlap, wrong};
 use crate::driver::Paging;
 
-/// Which pages lie where.
+/// The mapping of pages to slots.
 pub(super) struct Windows {
     paging: Paging,
     /// The page in each slot.
     slots: Vec<Option<u32>>,
-    /// The slot into which each page was mapped last.
+    /// The slot into which each page was last mapped.
     last: Vec<Option<usize>>,
 }
 
@@ -35,7 +35,7 @@ impl Windows {
         })
     }
 
-    /// Maps pages; how many were not there before. `pending` is what work still reads.
+    /// Maps pages and returns how many were not there before. `pending` holds the ranges that pending work still reads.
     pub fn map(
         &mut self,
         window: Address,
@@ -56,7 +56,7 @@ impl Windows {
         Ok(moved)
     }
 
-    /// Where in the arena a range lies that is read.
+    /// The address in the arena of a range that is read.
     pub fn place(&self, range: Range<Address>) -> Result<Address, Error> {
         let start = range.start;
         if start < self.paging.windows {
@@ -91,7 +91,7 @@ impl Windows {
         for read in operation.reads() {
             self.place(read)?;
         }
-        // An address may lie behind what is read there where nothing is.
+        // An address from which nothing is read may still lie outside the mapped pages.
         let problem = RefCell::new(None);
         let placed = operation.map_addresses(|address| {
             self.place(address..address).unwrap_or_else(|error| {

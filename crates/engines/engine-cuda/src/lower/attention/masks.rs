@@ -1,4 +1,4 @@
-//! What hides scores: a mask that is added to them, or a choice between them and a number.
+//! Masks of scores: a tensor that is added to the scores, or a choice between the scores and a number.
 
 use half::{bf16, f16};
 
@@ -11,12 +11,12 @@ use crate::{
     },
 };
 
-/// A mask that is to be made of a choice: the number or 0.
+/// A mask that must be made from a choice: it is the number or 0.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Choice {
-    /// Where the choice among all scores stands.
+    /// The position of the operation that chooses among all scores.
     pub index: usize,
-    /// As small as the condition.
+    /// Sizes of the mask, as small as those of the condition.
     pub sizes: Sizes,
     pub condition: Operand<Symbolic>,
     pub number: Operand<Symbolic>,
@@ -52,7 +52,7 @@ impl Choice {
 // === impl Search ===
 
 impl Search<'_> {
-    /// Scores as one side of an addition and the mask as the other.
+    /// Matches scores as one operand of an addition and the mask as the other.
     pub(super) fn masked(
         &self,
         addition: &Binary<Symbolic>,
@@ -77,8 +77,8 @@ impl Search<'_> {
         })
     }
 
-    /// Scores as one side of a choice and, as the other, a number so low that the score does not count beside it: added
-    /// to the score, it takes its place.
+    /// Matches scores as one operand of a choice and, as the other, a number so low that a score does not count beside
+    /// it: added to a score, it replaces the score.
     pub(super) fn chosen(
         &self,
         select: &Select<Symbolic>,
@@ -103,7 +103,8 @@ impl Search<'_> {
             where_true,
             element: select.element,
         };
-        // The mask is as small as the condition: where this has one value for all, so has the mask.
+        // The mask is as small as the condition: where the condition has one value for a whole dimension, so has the
+        // mask.
         for dim in 0..choice.sizes.rank {
             if select.condition.strides[dim] == 0 {
                 choice.sizes.sizes[dim] = 1;
@@ -133,7 +134,7 @@ impl Search<'_> {
         })
     }
 
-    /// The product that alone gives so many scores, which nothing else uses.
+    /// The product that alone gives `count` scores, if nothing else uses them.
     fn product(&self, scores: Address<Symbolic>, count: u64) -> Option<(usize, Gemm<Symbolic>)> {
         let index = self.uses.only_producer(scores)?;
         let Operation::Gemm(product) = self.draft.operations[index] else {
@@ -145,7 +146,7 @@ impl Search<'_> {
         fits.then_some((index, product))
     }
 
-    /// The number that an operand is everywhere, where it is known before a batch comes.
+    /// The number that fills an operand, if it is known before a batch comes.
     pub(super) fn number(&self, element: Element, operand: &Operand<Symbolic>) -> Option<f32> {
         if operand.strides.iter().any(|stride| *stride != 0) {
             return None;

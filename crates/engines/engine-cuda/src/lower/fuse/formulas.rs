@@ -1,4 +1,4 @@
-//! Formulas that exporters take apart.
+//! Recognises formulas that exporters split up.
 
 use sextant_onnx::proto::AttributeProto;
 
@@ -15,7 +15,7 @@ pub(super) fn layer_norms(graph: &mut Graph) {
     }
 }
 
-/// The node that gives the result of the formula whose last step is at `index`.
+/// The node that computes the formula whose last step is at `index`.
 fn layer_norm(graph: &Graph, links: &Links, index: usize) -> Option<Node> {
     let last = &graph.nodes[index];
     let (scaled, shift) = with_constant(graph, last, "Add")?;
@@ -27,7 +27,7 @@ fn layer_norm(graph: &Graph, links: &Links, index: usize) -> Option<Node> {
     };
     let x = centred(graph, links, difference)?;
     let epsilon = variance_of(graph, links, deviation, difference)?;
-    // One scale for all elements is no scale of each.
+    // One scale for all elements is not one scale for each element.
     let vector = |name: &String| {
         let constant = graph.constants.get(name);
         constant.is_some_and(|it| it.dims.len() == 1 && it.dims[0] > 1)
@@ -79,7 +79,7 @@ fn variance_of(graph: &Graph, links: &Links, name: &str, difference: &str) -> Op
     Some(number(graph, epsilon)? as f32)
 }
 
-/// What a value is the mean of, over the last dimension.
+/// The value whose mean over the last dimension `name` is.
 fn mean_of<'a>(graph: &'a Graph, links: &Links, name: &str) -> Option<&'a String> {
     let mean = links.producer(graph, name, "ReduceMean")?;
     let axes = match mean.ints("axes") {

@@ -1,4 +1,4 @@
-//! Products of one input become one product, as those of queries, keys and values.
+//! Joins products of one input into one product, as those of queries, keys and values.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -10,11 +10,11 @@ use crate::{
     operation::Activation,
 };
 
-/// What products have in common that can be one: the input, its width, the bits of the factor, whether there is a bias.
+/// What products must have in common to be joined: the input, its width, the bits of the factor, whether there is a
+/// bias.
 type Key = (String, u64, u32, bool);
 
-/// Joins the products whose results are brought into another order anyway: taking the parts out of the joined result
-/// costs nothing then.
+/// Joins products whose results are transposed anyway. Taking the parts out of the joined result then costs nothing.
 pub(super) fn products(graph: &mut Graph) {
     let links = Links::new(graph);
     let mut groups: BTreeMap<Key, Vec<usize>> = BTreeMap::new();
@@ -60,7 +60,7 @@ fn key(graph: &Graph, links: &Links, index: usize) -> Option<Key> {
     Some((node.inputs[0].clone(), rows, alpha, bias.is_some()))
 }
 
-/// Whether the result is reshaped and transposed, and nothing else is done with it but asking for its shape.
+/// Whether the result is reshaped and transposed, and is used otherwise only for its shape.
 fn is_turned(graph: &Graph, links: &Links, node: &Node) -> bool {
     let next = |node: &Node, op_type: &str| -> Option<usize> {
         let [output] = node.outputs.as_slice() else {
@@ -79,7 +79,7 @@ fn is_turned(graph: &Graph, links: &Links, node: &Node) -> bool {
     turned.is_some()
 }
 
-/// Puts one product in the place of the first; gives the node that takes it apart.
+/// Puts one product in the place of the first. Returns the node that splits its result.
 fn join(graph: &mut Graph, group: &[usize]) -> Option<Node> {
     let input = |index: &usize, at: usize| {
         let name = graph.nodes[*index].inputs.get(at)?;
@@ -128,7 +128,7 @@ fn join(graph: &mut Graph, group: &[usize]) -> Option<Node> {
     Some(parts)
 }
 
-/// Matrices of as many rows, or vectors, side by side; `None` where there are none or their types differ.
+/// Matrices with equally many rows, or vectors, side by side; `None` if there are none or their types differ.
 fn beside(tensors: &[&HostTensor]) -> Option<HostTensor> {
     let first = tensors.first()?;
     let (width, outer) = first.dims.split_last()?;

@@ -1,5 +1,5 @@
-//! A transformer encoder for text (Devlin et al., 2019), written the way exporters do: shapes are
-//! computed in the graph, layer normalisation and Gelu are taken apart.
+//! A transformer encoder for text (Devlin et al., 2019), written as exporters write it: shapes are computed in the
+//! graph, and layer normalisation and Gelu are split into their steps.
 
 use bytes::Bytes;
 use sextant_onnx::{
@@ -19,9 +19,9 @@ pub struct Encoder {
     pub heads: usize,
     /// Width between the two products of a layer.
     pub inner: usize,
-    /// Words there are.
+    /// Size of the vocabulary.
     pub words: usize,
-    /// Most tokens.
+    /// Largest number of tokens.
     pub positions: usize,
 }
 
@@ -150,7 +150,7 @@ impl Text {
         self.normalise("embedded", "sum1");
     }
 
-    /// 0 for tokens that count, the lowest number for the others.
+    /// The mask that is added to scores: 0 for tokens that count, the lowest number for the others.
     fn mask(&mut self) {
         let model = &mut self.model;
         model.node("Min", &["mask", "one"], &["mask0"]);
@@ -208,7 +208,7 @@ impl Text {
         self.reshape(name, joined, &["rest"]);
     }
 
-    /// To `[batch, length, ..]`, both taken from the input's shape.
+    /// Reshapes to `[batch, length, ..]`; both sizes are taken from the input's shape.
     fn reshape(&mut self, name: &str, input: &str, last: &[&str]) {
         let [shape, rows, length, first, second, target] =
             ["shape", "rows", "length", "first", "second", "target"]

@@ -12,9 +12,9 @@ use sextant_types::DataType;
 pub struct Residual {
     /// Blocks of each stage.
     pub depths: [usize; 4],
-    /// Whether a block is three convolutions, the middle one narrow, instead of two.
+    /// Whether a block has three convolutions with a narrow middle one, instead of two.
     pub bottleneck: bool,
-    /// Channels of the first stage; each further one has twice as many.
+    /// Channels of the first stage; each later stage has twice as many as the one before.
     pub width: u64,
     /// Height and width of the images.
     pub size: u64,
@@ -22,8 +22,8 @@ pub struct Residual {
     pub classes: u64,
 }
 
-/// Input `image` `[batch, 3, size, size]`, output `logits` `[batch, classes]`. Batch normalisation
-/// behind every convolution.
+/// Input `image` `[batch, 3, size, size]`, output `logits` `[batch, classes]`. Batch normalisation follows every
+/// convolution.
 pub fn resnet(network: &Residual, seed: u64) -> Bytes {
     let mut model = ModelBuilder::new("resnet", seed);
     let size = Dim::Fixed(network.size);
@@ -138,14 +138,14 @@ fn narrow(
     last
 }
 
-/// A convolution with batch normalisation behind it.
+/// A convolution followed by batch normalisation.
 struct Conv<'a> {
     name: &'a str,
     input: &'a str,
     channels: [u64; 2],
     kernel: u64,
     stride: u64,
-    /// The last of a block is scaled down, so that sums do not grow from block to block.
+    /// The last convolution of a block is scaled down, so that sums do not grow from block to block.
     last: bool,
 }
 

@@ -2,7 +2,7 @@
 
 use super::{AttributeProto, BATCH, Case, DataType, Dim, Model, Random};
 
-/// What attention is of.
+/// Sizes of attention.
 #[derive(Debug, Clone, Copy)]
 struct Sizes {
     rows: usize,
@@ -11,43 +11,43 @@ struct Sizes {
     depth: u64,
 }
 
-/// How the factors of scores are written.
+/// How the scores are scaled and the keys transposed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Keys {
-    /// Heads before tokens and the last dimensions turned around in one step, scores divided afterwards.
+    /// Heads come before tokens and the keys are transposed in one step; scores are divided afterwards.
     Once,
-    /// The same in two steps, scores multiplied afterwards.
+    /// The same in two steps; scores are multiplied afterwards.
     Twice,
-    /// Both factors scaled before the product, the keys behind the last step.
+    /// Both factors are scaled before the product, the keys after their last step.
     Scaled,
-    /// Queries divided by the root of their depth, which is read from their shape.
+    /// Queries are divided by the square root of their depth, which is read from their shape.
     Shaped,
 }
 
 /// Where queries, keys and values come from.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Source {
-    /// An input each.
+    /// Each is an input.
     Apart,
-    /// Parts of one product.
+    /// They are parts of one product.
     Joined,
-    /// Three products of one input.
+    /// They are three products of one input.
     Products,
 }
 
-/// What is added to scores.
+/// The mask of scores.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Mask {
     None,
-    /// The lowest number for tokens that do not count, one row a sequence.
+    /// The lowest number, added for tokens that do not count; one row a sequence.
     Tokens,
-    /// Negative infinity for tokens that come later, the same for all.
+    /// Negative infinity, added for tokens that come later; the same for all sequences.
     Later,
-    /// A number for each score.
+    /// A number added to each score.
     Scores,
-    /// The lowest number chosen for tokens that do not count.
+    /// The lowest number, chosen for tokens that do not count.
     Hidden,
-    /// Negative infinity chosen for tokens that do not count: nothing is left where no token does.
+    /// Negative infinity, chosen for tokens that do not count. A row in which no token counts has nothing left.
     Dropped,
     /// Scores chosen for tokens that come no later, negative infinity for the others.
     Kept,
@@ -79,7 +79,7 @@ pub(super) fn cases(random: &mut Random) -> Vec<Case> {
         attention(sizes(3, 2, 31, 24), Once, Products, Hidden),
         attention(sizes(2, 2, 66, 64), Twice, Joined, Kept),
         attention(sizes(16, 2, 1, 8), Once, Apart, Dropped),
-        // No kernel takes heads of this depth.
+        // There is no kernel for heads of this depth.
         attention(sizes(2, 2, 9, 12), Once, Apart, Tokens),
     ];
     for keys in [Once, Twice, Scaled, Shaped] {
@@ -156,7 +156,7 @@ fn attention(sizes: Sizes, keys: Keys, source: Source, mask: Mask) -> Case {
     model.node("Reshape", &["joined", "whole"], "y").finish(3)
 }
 
-/// `q`, `k` and `v` `[batch, length, width]`.
+/// Makes `q`, `k` and `v` `[batch, length, width]`.
 fn sources(model: &mut Model, source: Source, [length, width]: [u64; 2]) {
     match source {
         Source::Apart => {
@@ -185,7 +185,7 @@ fn sources(model: &mut Model, source: Source, [length, width]: [u64; 2]) {
     }
 }
 
-/// The scores with the mask on them.
+/// The scores after the mask.
 fn masked(model: &mut Model, mask: Mask, [heads, length]: [u64; 2]) -> &'static str {
     let size = length as usize;
     match mask {
@@ -232,7 +232,7 @@ fn masked(model: &mut Model, mask: Mask, [heads, length]: [u64; 2]) -> &'static 
     "masked"
 }
 
-/// Whether each token is `hidden`, and the number for those that are.
+/// Makes the condition that says which tokens are `hidden`, and the number for these.
 fn tokens(model: &mut Model, length: u64) {
     let row = [BATCH, Dim::Fixed(1), Dim::Fixed(1), Dim::Fixed(length)];
     model.builder.input("m", DataType::Fp32, &row);

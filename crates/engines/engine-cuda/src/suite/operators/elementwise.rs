@@ -41,7 +41,7 @@ fn unary(random: &mut Random) -> Vec<Case> {
     ];
     const POSITIVE: [&str; 3] = ["Log", "Reciprocal", "Sqrt"];
     let any = ANY.map(|operator| {
-        // Wider than -1..1, so that all branches are met.
+        // The values are wider than -1..1, so that all branches are reached.
         let mut model = Model::new(operator, "", &dims(random));
         model
             .number("wide", 4.0)
@@ -80,7 +80,7 @@ fn binary(random: &mut Random) -> Vec<Case> {
         let mut shapes = vec![vec![rows, columns], vec![columns], vec![1, rows, 1], vec![]];
         for shape in shapes.drain(..) {
             let mut model = Model::new(operator, format!("{shape:?}"), &[rows, columns]);
-            // Away from zero, for division.
+            // The values are away from zero, for division.
             model.weights("w", &shape).number("two", 2.0);
             model.node("Add", &["w", "two"], "b");
             cases.push(model.call(&["x", "b"], Vec::new()).finish(3));
@@ -213,7 +213,7 @@ fn others(random: &mut Random) -> Vec<Case> {
 }
 
 impl Model {
-    /// As [`Self::finish`], with another output beside what was declared.
+    /// As [`Self::finish`], with a second output.
     fn finish_named(&mut self, name: &str, rank: usize) -> Case {
         self.output(name, DataType::Fp32, rank);
         Case {

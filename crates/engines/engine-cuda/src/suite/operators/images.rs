@@ -108,7 +108,7 @@ fn line() -> Case {
     model.call(&["x", "w", "b"], same).finish(3)
 }
 
-/// A sum of what is convolved along one dimension and along two: channels that lie last are not the same dimension there.
+/// The sum of a one-dimensional and a two-dimensional convolution. Where channels come last, their positions differ.
 fn line_and_image() -> Case {
     let mut model = Model::new("Conv", "one dimension and two", &[8, 8, 5]);
     model.weights("w", &[8, 8, 1, 1]).weights("v", &[8, 8, 3]);

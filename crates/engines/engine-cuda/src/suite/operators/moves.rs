@@ -158,7 +158,7 @@ fn gathers() -> Vec<Case> {
     ]
 }
 
-/// What is computed from shapes before a batch comes.
+/// Operators whose results are computed from shapes before a batch comes.
 fn from_shapes() -> Vec<Case> {
     let mut shape = Model::new("Shape", "to Reshape", &[4, 6]);
     shape

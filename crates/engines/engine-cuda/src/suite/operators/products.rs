@@ -69,7 +69,7 @@ fn matmul(random: &mut Random) -> Vec<Case> {
     shapes.map(case).into()
 }
 
-/// Scores of attention: both factors are activations, one turned around, scaled afterwards.
+/// Scores of attention: both factors are activations, one is transposed, and the product is scaled.
 fn attention(random: &mut Random) -> Case {
     let (heads, length, depth) = (
         random.between(1, 3),
@@ -85,7 +85,7 @@ fn attention(random: &mut Random) -> Case {
     model.node("Div", &["scores", "root"], "y").finish(4)
 }
 
-/// A product with a bias and an activation behind it.
+/// A product followed by a bias and an activation.
 fn fused(random: &mut Random) -> Case {
     let (s, k, n) = (
         random.between(1, 12),

@@ -1,4 +1,4 @@
-//! Reductions and what normalises by them.
+//! Reductions, and normalisations that use them.
 
 use super::{AttributeProto, Case, DataType, Model, Random};
 
@@ -48,7 +48,7 @@ fn reduction(operator: &'static str, axes: &[i64], random: &mut Random) -> Case 
     ];
     let rank = if keep == 1 { 4 } else { 4 - axes.len() };
     let mut model = Model::new(operator, detail, &dims);
-    // Few exact values near 1, so that products stay within what half floats can say.
+    // There are few exact values near 1, so that products can be represented in half floats.
     model.number("quarter", 0.25).number("one", 1.0);
     model.node("Round", &["x"], "whole");
     model.node("Mul", &["whole", "quarter"], "small");
@@ -104,7 +104,7 @@ fn layer_norm(random: &mut Random) -> Vec<Case> {
     [plain, wide].into_iter().chain(apart).collect()
 }
 
-/// As exporters write it for older operator sets, with a scale of each element or one of all.
+/// Layer normalisation as exporters write it for older operator sets, with a scale for each element or one for all.
 fn taken_apart(width: u64, scales: u64) -> Case {
     let detail = format!("taken apart, scales: {scales}");
     let mut model = Model::new("LayerNormalization", detail, &[4, width]);

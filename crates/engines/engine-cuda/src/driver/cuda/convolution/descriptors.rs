@@ -1,4 +1,4 @@
-//! What cuDNN is told of a convolution.
+//! The description of a convolution for cuDNN.
 
 use std::ffi::c_int;
 
@@ -58,7 +58,7 @@ impl Descriptors {
     }
 
     fn empty() -> Result<Self, Error> {
-        // An error here leaks what was made before it; it means that the host has no memory left.
+        // An error here leaks the descriptors made before it; it means that the host has no memory left.
         Ok(Self {
             x: result::create_tensor_descriptor().map_err(dnn_error)?,
             y: result::create_tensor_descriptor().map_err(dnn_error)?,
@@ -68,7 +68,7 @@ impl Descriptors {
         })
     }
 
-    /// Sums are 32-bit floats for every type.
+    /// Describes the window. Sums are 32-bit floats for every type.
     fn set_window(&self, it: &Convolution) -> Result<(), Error> {
         let window = &it.window;
         let [top, left] = window.pads_begin;
@@ -118,7 +118,7 @@ fn data_type(element: Element) -> sys::cudnnDataType_t {
     }
 }
 
-/// Full precision forbids tensor cores, which round 32-bit floats; TF32 is cuDNN's default.
+/// The math type: full precision forbids tensor cores, which round 32-bit floats; TF32 is cuDNN's default.
 fn math(it: &Convolution) -> sys::cudnnMathType_t {
     match (it.element, it.arithmetic) {
         (Element::F32, Arithmetic::Full) => sys::cudnnMathType_t::CUDNN_FMA_MATH,

@@ -1,4 +1,4 @@
-//! What cuBLASLt is told of a product.
+//! The description of a product for cuBLASLt.
 
 use std::mem::size_of;
 
@@ -17,19 +17,19 @@ pub(super) struct Descriptors {
 
 /// The kind of product.
 pub(super) struct Product(pub sys::cublasLtMatmulDesc_t);
-/// How a matrix lies in memory.
+/// The layout of a matrix in memory.
 pub(super) struct Layout(pub sys::cublasLtMatrixLayout_t);
-/// What an algorithm may use.
+/// The limits of an algorithm.
 pub(super) struct Preference(pub sys::cublasLtMatmulPreference_t);
 
-/// What the addresses of all matrices of a batch are multiples of, up to 256 bytes.
+/// The alignment of the addresses of all matrices of a batch, at most 256 bytes.
 pub(super) fn alignment(matrix: &Matrix, element: Element) -> u64 {
     let step = matrix.batch_stride * element.bytes();
     let all = matrix.address.get() | step | 256;
     1 << all.trailing_zeros()
 }
 
-/// The same of what is added; 0 where nothing is.
+/// The alignment of the addend; 0 if there is none.
 pub(super) fn addend_alignment(it: &Gemm) -> u64 {
     let addend = it.addend.map(|address| Matrix { address, ..it.c });
     addend.map_or(0, |addend| alignment(&addend, it.element))
@@ -43,7 +43,7 @@ fn data_type(element: Element) -> sys::cudaDataType {
     }
 }
 
-/// Sums are 32-bit floats for every type.
+/// The type of computation. Sums are 32-bit floats for every type.
 fn compute_type(it: &Gemm) -> sys::cublasComputeType_t {
     match (it.element, it.arithmetic) {
         (Element::F32, Arithmetic::Tf32) => sys::cublasComputeType_t::CUBLAS_COMPUTE_32F_FAST_TF32,
@@ -71,7 +71,7 @@ impl Product {
         use sys::cublasLtMatmulDescAttributes_t as Attribute;
         let scale = sys::cudaDataType::CUDA_R_32F;
         let product = Self(result::create_matmul_desc(compute_type(it), scale)?);
-        // The factors change places.
+        // The factors are exchanged.
         product.set(Attribute::CUBLASLT_MATMUL_DESC_TRANSA, &operation(&it.b))?;
         product.set(Attribute::CUBLASLT_MATMUL_DESC_TRANSB, &operation(&it.a))?;
         let epilogue = epilogue(it) as u32;
@@ -121,14 +121,14 @@ impl Drop for Product {
 // === impl Layout ===
 
 impl Layout {
-    /// `size` is rows and columns of the factor, before it is stored transposed.
+    /// `size` is rows and columns of the factor before its transposition.
     fn new(it: &Gemm, matrix: &Matrix, [rows, columns]: [u64; 2]) -> Result<Self, CublasError> {
         use sys::cublasLtMatrixLayoutAttribute_t as Attribute;
         let (stored_rows, stored_columns) = match matrix.transposed {
             true => (columns, rows),
             false => (rows, columns),
         };
-        // The step between rows means nothing where there is one row.
+        // With one row, the stride between rows has no meaning.
         let step = matrix.row_stride.max(stored_columns);
         let element = data_type(it.element);
         let layout =

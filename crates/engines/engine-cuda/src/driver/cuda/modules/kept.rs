@@ -1,7 +1,7 @@
-//! Compiled kernels in a folder, so that processes that follow one another need not compile them again.
+//! Keeps compiled kernels in a folder, so that later processes need not compile them again.
 //!
-//! `SEXTANT_CUDA_KERNELS` names the folder. What lies in it runs on the device: whoever may write there decides what
-//! the engine computes. A file that cannot be read or written costs a compilation and is no error.
+//! `SEXTANT_CUDA_KERNELS` names the folder. Its contents run on the device: anyone who can write there decides what the
+//! engine computes. A file that cannot be read or written costs a compilation and is no error.
 
 use std::{
     hash::{DefaultHasher, Hash, Hasher},
@@ -15,7 +15,7 @@ use crate::kernels::Source;
 
 const FOLDER: &str = "SEXTANT_CUDA_KERNELS";
 
-/// The folder, and all but the source that decides what is compiled.
+/// The folder, and everything except the source that decides what the compiler produces.
 pub(super) struct ModuleCache {
     folder: PathBuf,
     compiler: (i32, i32),
@@ -35,7 +35,7 @@ impl ModuleCache {
         })
     }
 
-    /// The kept code of a source, else what `compile` makes, which is kept.
+    /// The kept code of a source. If there is none, `compile` makes it and this keeps it.
     pub(super) fn image(
         &self,
         source: &Source,
@@ -61,7 +61,7 @@ impl ModuleCache {
         self.folder.join(name)
     }
 
-    /// Whole or not at all: others may read it meanwhile.
+    /// Writes the file atomically, because other processes may read it meanwhile.
     fn keep(&self, file: &PathBuf, image: &[u8]) -> std::io::Result<()> {
         std::fs::create_dir_all(&self.folder)?;
         let part = file.with_extension(format!("part-{}", std::process::id()));
