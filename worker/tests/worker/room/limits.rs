@@ -32,8 +32,11 @@ async fn waits(full: &FullWorker, file: &'static str) -> oneshot::Receiver<Measu
     loading
 }
 
-fn seconds(begun: Instant) -> u64 {
-    begun.elapsed().as_secs()
+/// Asserts that a wait took this long. The clock runs ahead while another thread does real work, so a second or two more
+/// are no error.
+fn assert_waited(begun: Instant, seconds: u64) {
+    let waited = begun.elapsed().as_secs();
+    assert!((seconds..=seconds + 2).contains(&waited), "{waited} s");
 }
 
 fn refused(measured: MeasureResult) -> String {
@@ -65,7 +68,7 @@ async fn busy_instances_are_waited_for_thirty_seconds() {
     let begun = Instant::now();
     let text = refused(measure(&full, "m-6").await.unwrap());
     assert!(text.contains("`200` of them could not be freed"), "{text}");
-    assert_eq!(seconds(begun), 30);
+    assert_waited(begun, 30);
     assert_eq!(full.loaded(), [1, 2, 3, 4, 5]);
     // An instance that becomes idle in time makes room.
     let loading = waits(&full, "m-6").await;
@@ -88,7 +91,7 @@ async fn models_that_are_measured_are_waited_for_five_minutes() {
     let second = waits(&full, "half 2").await;
     let third = measure(&full, "half 3");
     refused(second.await.unwrap());
-    assert_eq!(seconds(begun), 300);
+    assert_waited(begun, 300);
     refused(third.await.unwrap());
     let loading = waits(&full, "half 2").await;
     sleep(Duration::from_secs(299)).await;
@@ -144,6 +147,6 @@ async fn who_has_waited_for_pages_still_waits_for_the_engine_to_have_them() {
     let begun = Instant::now();
     let text = refused(measure(&full, "half 3").await.unwrap());
     assert!(text.contains("could not be freed"), "{text}");
-    assert_eq!(seconds(begun), 30);
+    assert_waited(begun, 30);
     drop(guests);
 }
