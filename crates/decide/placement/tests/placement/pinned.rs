@@ -419,9 +419,9 @@ fn sextant_takes_its_course() {
     pinned(
         &Options::of(Policy::Sextant),
         &[
-            (1, course(569, 458, 2811, 0x9540fe5e0f6f8959)),
-            (2, course(572, 459, 2761, 0x399bebbe8e0907d0)),
-            (3, course(574, 455, 2868, 0xbfb267c7de89f682)),
+            (1, course(569, 458, 2811, 0x649b849c9b308d5f)),
+            (2, course(572, 459, 2761, 0xa77b98f10a2bba00)),
+            (3, course(574, 455, 2868, 0x4ce0b266388cb6f2)),
         ],
     );
     let unhurried = Options {
@@ -432,14 +432,14 @@ fn sextant_takes_its_course() {
     };
     pinned(
         &unhurried,
-        &[(4, course(623, 513, 2918, 0x17d54acab6e0c3de))],
+        &[(4, course(623, 513, 2918, 0x0f9a29370e8c5030))],
     );
 }
 
 #[test]
 fn bursts_that_come_again_are_foreseen() {
     let played = play_bursts(&Options::of(Policy::Sextant), 9);
-    let expected = course(2635, 2359, 2286, 0xfc903bb611a9e398);
+    let expected = course(2943, 2632, 2072, 0x2c77fa6b1f8a4a5a);
     assert!(played == expected, "{played:#?}");
 }
 
@@ -448,8 +448,8 @@ fn clockwork_takes_its_course() {
     pinned(
         &Options::of(Policy::Clockwork),
         &[
-            (5, course(456, 374, 2644, 0x4fc786980ce88f4b)),
-            (6, course(500, 396, 2780, 0x01fe9c9fcdde8cd0)),
+            (5, course(456, 374, 2644, 0x8c9454e44d75789a)),
+            (6, course(500, 396, 2780, 0x4b63ea37e04b8bbd)),
         ],
     );
 }
@@ -459,8 +459,8 @@ fn least_recently_used_takes_its_course() {
     pinned(
         &Options::of(Policy::Lru),
         &[
-            (7, course(596, 478, 2768, 0x1e84d066646bbdf5)),
-            (8, course(548, 438, 2809, 0x0c472f649361b7c9)),
+            (7, course(596, 478, 2768, 0xdd1028a28031f4dd)),
+            (8, course(548, 438, 2809, 0xf5c9b0fc2f9f37fc)),
         ],
     );
 }
