@@ -128,6 +128,9 @@ async fn nothing_is_left(world: &World, prefix: &str) {
         .expect("the parts to go");
 }
 
+/// The longest wait for a job. Jobs compute with the time that other threads leave, and other tests leave little.
+const JOB_PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
+
 async fn wait_for(registry: &Registry, job: &Job, state: impl Fn(&Job) -> bool) -> Job {
     let seen = async {
         loop {
@@ -138,7 +141,7 @@ async fn wait_for(registry: &Registry, job: &Job, state: impl Fn(&Job) -> bool) 
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(PATIENCE, seen)
+    tokio::time::timeout(JOB_PATIENCE, seen)
         .await
         .expect("the job's state")
 }
