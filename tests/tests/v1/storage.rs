@@ -224,7 +224,7 @@ async fn a_backup_is_restored_into_an_empty_machine_that_answers_alike() {
     let output = alone(&["--json", "backup", &to, "--data-dir", &data]);
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{told}");
-    assert!(told.contains("files of models: "), "{told}");
+    assert!(told.is_empty(), "{told}");
     let told: Value = serde_json::from_slice(&output.stdout).expect("a document");
     assert_eq!((&told["files"], &told["missing"]), (&json!(2), &json!([])));
     let again = alone(&["--json", "backup", &to, "--data-dir", &data]);
