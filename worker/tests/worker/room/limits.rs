@@ -1,27 +1,76 @@
-//! How long a model waits for room, on a clock that advances only when all tasks wait.
+//! How long a model waits for room, on a clock that only the tests advance.
+
+use std::{sync::mpsc as blocking, thread};
 
 use sextant_engine::LoadedModel;
 use tokio::{
     sync::oneshot,
-    time::{Instant, pause, sleep},
+    task::{spawn_blocking, yield_now},
+    time::{Instant, advance, pause},
 };
 
 use super::{super::*, FullWorker, request};
 
 type MeasureResult = Result<Arc<dyn LoadedModel>, sextant_engine::Error>;
 
-/// A full device with a paused clock.
-async fn full() -> FullWorker {
-    let full = FullWorker::new(Kind::Dedicated).await;
-    pause();
-    full
+/// Seconds in which a model must be refused after its limit. The clock advances while other threads work, so a wait may
+/// begin later on the clock than its load.
+const LATE: u64 = 30;
+
+/// A full device, and a clock that stands still. Left to itself, a paused clock advances whenever all tasks wait, however
+/// long the device's threads take for what they do.
+struct Stopped {
+    full: FullWorker,
+    /// A blocking task keeps the clock from advancing until this is dropped.
+    _clock: blocking::Sender<()>,
 }
 
-/// Loads a model on a thread of its own. Waiting for it does not stop the clock.
+impl std::ops::Deref for Stopped {
+    type Target = FullWorker;
+
+    fn deref(&self) -> &FullWorker {
+        &self.full
+    }
+}
+
+async fn full() -> Stopped {
+    let full = FullWorker::new(Kind::Dedicated).await;
+    pause();
+    let (clock, dropped) = blocking::channel::<()>();
+    spawn_blocking(move || dropped.recv().is_err());
+    Stopped {
+        full,
+        _clock: clock,
+    }
+}
+
+/// Advances the clock in small steps, each of which takes other threads a millisecond, until the future is ready.
+async fn advance_until<T>(step: Duration, future: impl Future<Output = T>) -> T {
+    let mut future = std::pin::pin!(future);
+    loop {
+        tokio::select! {
+            biased;
+            ready = &mut future => return ready,
+            () = yield_now() => {}
+        }
+        thread::sleep(Duration::from_millis(1));
+        advance(step).await;
+    }
+}
+
+/// The model, if it was loaded within a second of the clock.
+async fn loaded_at_once(loading: oneshot::Receiver<MeasureResult>) -> Arc<dyn LoadedModel> {
+    let begun = Instant::now();
+    let loaded = advance_until(Duration::from_millis(1), loading).await;
+    assert!(begun.elapsed() < Duration::from_secs(1));
+    loaded.unwrap().unwrap()
+}
+
+/// Loads a model on a thread of its own.
 fn measure(full: &FullWorker, file: &'static str) -> oneshot::Receiver<MeasureResult> {
     let (sender, loaded) = oneshot::channel();
     let host = Arc::clone(&full.host);
-    std::thread::spawn(move || sender.send(host.load(&request(file))).is_ok());
+    thread::spawn(move || sender.send(host.load(&request(file))).is_ok());
     loaded
 }
 
@@ -32,11 +81,13 @@ async fn waits(full: &FullWorker, file: &'static str) -> oneshot::Receiver<Measu
     loading
 }
 
-/// Asserts that a wait took this long. The clock runs ahead while another thread does real work, so a second or two more
-/// are no error.
-fn assert_waited(begun: Instant, seconds: u64) {
+/// Waits until a load is refused, and returns the reason. Asserts that it has waited this long.
+async fn refused_after(seconds: u64, loading: oneshot::Receiver<MeasureResult>) -> String {
+    let begun = Instant::now();
+    let measured = advance_until(Duration::from_millis(100), loading).await;
     let waited = begun.elapsed().as_secs();
-    assert!((seconds..=seconds + 2).contains(&waited), "{waited} s");
+    assert!((seconds..=seconds + LATE).contains(&waited), "{waited} s");
+    refused(measured.unwrap())
 }
 
 fn refused(measured: MeasureResult) -> String {
@@ -65,20 +116,18 @@ async fn empty(full: &FullWorker) {
 async fn busy_instances_are_waited_for_thirty_seconds() {
     let full = full().await;
     let sent = keep_busy(&full).await;
-    let begun = Instant::now();
-    let text = refused(measure(&full, "m-6").await.unwrap());
+    let text = refused_after(30, measure(&full, "m-6")).await;
     assert!(text.contains("`200` of them could not be freed"), "{text}");
-    assert_waited(begun, 30);
     assert_eq!(full.loaded(), [1, 2, 3, 4, 5]);
     // An instance that becomes idle in time makes room.
     let loading = waits(&full, "m-6").await;
-    sleep(Duration::from_secs(29)).await;
+    advance(Duration::from_secs(29)).await;
     full.world.record.release(Step::Exec);
-    loading.await.unwrap().unwrap();
-    assert_eq!(full.loaded().len(), 4);
     for outcome in sent {
         outcome.ok();
     }
+    loaded_at_once(loading).await;
+    assert_eq!(full.loaded().len(), 4);
 }
 
 #[tokio::test]
@@ -86,17 +135,15 @@ async fn models_that_are_measured_are_waited_for_five_minutes() {
     let full = full().await;
     empty(&full).await;
     let first = measure(&full, "half 1").await.unwrap().unwrap();
-    let begun = Instant::now();
     // One of them waits for pages, the other one for its turn.
     let second = waits(&full, "half 2").await;
-    let third = measure(&full, "half 3");
-    refused(second.await.unwrap());
-    assert_waited(begun, 300);
-    refused(third.await.unwrap());
+    let third = waits(&full, "half 3").await;
+    refused_after(300, second).await;
+    refused_after(0, third).await;
     let loading = waits(&full, "half 2").await;
-    sleep(Duration::from_secs(299)).await;
+    advance(Duration::from_secs(299)).await;
     drop(first);
-    loading.await.unwrap().unwrap();
+    loaded_at_once(loading).await;
 }
 
 #[tokio::test]
@@ -111,16 +158,16 @@ async fn who_has_waited_for_a_model_still_waits_for_instances() {
     full.world.record.begun(Step::Exec, 1).await;
     let second = waits(&full, "half 2").await;
     let whole = waits(&full, "whole 1").await;
-    sleep(Duration::from_secs(100)).await;
+    advance(Duration::from_secs(100)).await;
     drop(first);
-    let second = second.await.unwrap().unwrap();
-    sleep(Duration::from_secs(10)).await;
+    let second = loaded_at_once(second).await;
+    advance(Duration::from_secs(10)).await;
     full.world.record.release(Step::Exec);
     for outcome in sent {
         outcome.ok();
     }
     drop(second);
-    whole.await.unwrap().unwrap();
+    loaded_at_once(whole).await;
     assert!(full.loaded().is_empty());
 }
 
@@ -133,20 +180,16 @@ async fn who_has_waited_for_pages_still_waits_for_the_engine_to_have_them() {
     let guest = || full.engine.load(&request("m-6")).unwrap();
     let guests = [guest(), guest()];
     let loading = waits(&full, "half 2").await;
-    sleep(Duration::from_secs(100)).await;
+    advance(Duration::from_secs(100)).await;
     drop(first);
     let last = guest();
-    let tries = full.tries();
-    sleep(Duration::from_secs(1)).await;
-    tries.await;
-    sleep(Duration::from_secs(28)).await;
+    advance_until(Duration::from_millis(1), full.tries()).await;
+    advance(Duration::from_secs(28)).await;
     drop(last);
-    drop(loading.await.unwrap().unwrap());
+    drop(loaded_at_once(loading).await);
     // If pages are never given back, the wait ends nevertheless.
     let _last = guest();
-    let begun = Instant::now();
-    let text = refused(measure(&full, "half 3").await.unwrap());
+    let text = refused_after(30, measure(&full, "half 3")).await;
     assert!(text.contains("could not be freed"), "{text}");
-    assert_waited(begun, 30);
     drop(guests);
 }
