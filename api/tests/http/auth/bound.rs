@@ -1,6 +1,9 @@
 //! Keys that are bound to an application.
 
+use sextant_api::Limits;
+
 use super::*;
+use crate::served::soon;
 
 #[tokio::test]
 async fn a_bound_key_sees_its_application_only() {
@@ -217,4 +220,44 @@ async fn a_bound_key_learns_nothing_of_another_application_by_queries_that_are_w
     told.problem("invalid_request");
     let told = api.keyed(&foreign, "POST", "/v1/embeddings", text).await;
     refused(&told, "embeddings");
+}
+
+/// A query that finds no place is told how many its application has.
+#[tokio::test]
+async fn a_bound_key_learns_nothing_of_the_queries_to_another_application() {
+    let recorder = Recorder::stalling();
+    let limits = Limits {
+        max_concurrent_queries: 3,
+        ..Limits::default()
+    };
+    let settings = Settings {
+        limits,
+        ..Settings::keys()
+    };
+    let api = Api::with(Arc::clone(&recorder), settings).await;
+    for name in ["digits", "letters"] {
+        let body = json!({"name": name, "metric": "top1"}).to_string();
+        let created = api.keyed(ADMIN, "POST", "/v1/applications", body).await;
+        assert_eq!(created.status, 201);
+    }
+    put_variant(&api).await;
+    let own = bound(&api, &["query"]).await;
+    let foreign = json!({"scopes": ["query"], "application": "letters"});
+    let foreign = create(&api, foreign).await.1;
+    let (path, query) = ("/v1/queries", r#"{"model":"mlp","inputs":[]}"#);
+    let first = api.keyed(&own, "POST", path, query);
+    let second = api.keyed(&own, "POST", path, query);
+    let mut waiting = Box::pin(futures::future::join(first, second));
+    soon("two queries wait", async {
+        while recorder.waiting() < 2 {
+            futures::future::select(&mut waiting, Box::pin(tokio::task::yield_now())).await;
+        }
+    })
+    .await;
+    let full = api.keyed(&own, "POST", path, query).await;
+    let problem = full.problem("overloaded");
+    let detail = problem["detail"].as_str().expect("a detail");
+    assert!(detail.starts_with("`2` queries of `digits`"), "{detail}");
+    let told = api.keyed(&foreign, "POST", path, query).await;
+    refused(&told, "a query");
 }
