@@ -184,12 +184,13 @@ pub async fn create(
     caller: Caller,
     request: Request,
 ) -> Result<Response, Problem> {
-    let body = state.collect(request.into_body()).await?;
-    let arrived = Instant::now();
+    let (begun, mut route) = (Instant::now(), None);
     let mut taken = state.room().take();
-    let asked = EmbeddingRequest::read(&state, &body, arrived, &mut taken)?;
-    state.check_owner(&caller, &asked.route).await?;
-    asked.check()?;
+    let asked = read(&state, &caller, request, (&mut taken, &mut route)).await;
+    if let Err(problem) = &asked {
+        state.count_query(route.as_ref(), Err((problem.code(), begun.elapsed())));
+    }
+    let asked = asked?;
     let answers = Box::pin(asked.answers(&state, &caller)).await?;
     let outputs = answers.iter().flat_map(|answer| &answer.outputs);
     let held = outputs.map(|output| output.tensor.held_bytes());
@@ -199,6 +200,22 @@ pub async fn create(
     let out = serde_json::to_vec(&body).unwrap_or_default();
     taken.resize(out.len())?;
     Ok(json_response(taken.keep(out)))
+}
+
+/// Reads a request that the caller may send. `named` is set to its target as soon as that is known.
+async fn read(
+    state: &ApiState,
+    caller: &Caller,
+    request: Request,
+    (taken, named): (&mut Reservation, &mut Option<Route>),
+) -> Result<EmbeddingRequest, Problem> {
+    let body = state.collect(request.into_body()).await?;
+    let asked = EmbeddingRequest::read(state, &body, Instant::now(), taken)?;
+    state
+        .check_owner(caller, named.insert(asked.route.clone()))
+        .await?;
+    asked.check()?;
+    Ok(asked)
 }
 
 /// A request and its target.

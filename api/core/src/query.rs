@@ -187,8 +187,10 @@ async fn answer(
         mut footprint,
     } = read;
     let route = asked.insert(query.route.clone());
-    let _share = state.admit_for(route)?;
+    let share = state.admit_for(route);
+    // A refused share tells of the application's queries.
     state.check_owner(caller, &query.route).await?;
+    let _share = share?;
     if classification.is_some() && state.is_pipeline(route) {
         let detail =
             "a pipeline has no `classification`: let a step of it, `top_k`, name the classes";

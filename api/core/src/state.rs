@@ -420,9 +420,21 @@ impl ApiState {
         }
     }
 
-    /// The application that a route belongs to. The registry is asked only if the directory does not know it.
-    pub async fn owner(&self, route: &Route) -> Result<ApplicationId, Problem> {
-        Ok(self.0.directory.owner(route, self.registry()).await?)
+    /// The application that a route belongs to. The registry is asked only if the directory does not know it. If several
+    /// applications have the name, the problem names those that the caller may see.
+    pub async fn owner(&self, caller: &Caller, route: &Route) -> Result<ApplicationId, Problem> {
+        use sextant_registry::Error::Ambiguous;
+        let owner = self.0.directory.owner(route, self.registry()).await;
+        match (owner, caller.application()) {
+            (Err(Ambiguous { name, applications }), Some(own)) => {
+                if !applications.contains(own) {
+                    return Err(auth::not_its_own(own));
+                }
+                let applications = vec![own.clone()];
+                Err(Ambiguous { name, applications }.into())
+            }
+            (owner, _) => Ok(owner?),
+        }
     }
 
     /// Counts the outcome of a query to `route`, which is `None` if the query could not be read. The time is from the
@@ -504,7 +516,7 @@ impl ApiState {
         if caller.application().is_none() {
             return Ok(());
         }
-        caller.check(&self.owner(route).await?)
+        caller.check(&self.owner(caller, route).await?)
     }
 
     /// The targets of a query, completed from a preset of the application, then from its defaults.

@@ -7,7 +7,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 use sextant_objects::{ListRequest, ObjectPath, ObjectStore};
 use sextant_registry::{Job, JobFilter, JobKind, JobState, NewJob, Registry};
 use sextant_types::{
@@ -93,11 +93,8 @@ pub async fn create(
     request: Request,
 ) -> Result<Response, Problem> {
     let bytes = state.collect_document(request.into_body()).await?;
-    let JobRequest { job, named } = read(&state, &bytes).await?;
-    // A generated name differs each time, so it is no part of the request's identity.
-    let name = named.then_some(job.id.as_str());
-    let what = json!([name, job.application.as_str(), job.spec]);
-    let once = key.of(&caller, "jobs_create", &what);
+    let JobRequest { job, asked } = read(&state, &bytes).await?;
+    let once = key.of(&caller, "jobs_create", &asked);
     let registry = state.registry();
     let job = registry
         .create_job_once(&job, once.as_ref(), unix_ms())
@@ -114,10 +111,11 @@ pub async fn create(
     Ok(response)
 }
 
-/// A requested job, and whether the caller has named it.
+/// A requested job.
 struct JobRequest {
     job: NewJob,
-    named: bool,
+    /// The identity of the request: equal for equal content.
+    asked: Value,
 }
 
 /// Jobs, newest first.
@@ -263,7 +261,7 @@ async fn read(state: &ApiState, bytes: &[u8]) -> Result<JobRequest, Problem> {
         return Err(Problem::new(Code::InvalidRequest, reason).field("webhook"));
     }
     check_paths(state.objects().as_ref(), &body.input, &body.output).await?;
-    let spec = OfflineSpec {
+    let mut spec = OfflineSpec {
         route,
         targets,
         input: body.input,
@@ -273,14 +271,24 @@ async fn read(state: &ApiState, bytes: &[u8]) -> Result<JobRequest, Problem> {
         output_format,
         webhook: body.webhook,
     };
-    let spec = serde_json::to_value(spec).map_err(|error| Problem::internal("the job", &error))?;
-    let mut job = NewJob::new(JobKind::Offline, application, spec);
+    let mut job = NewJob::new(JobKind::Offline, application, document(&spec)?);
+    // The defaults and presets of an application may change before a request is sent again, so the request's identity
+    // has the targets and the preset that it names itself. A generated name differs each time and is no part of it.
+    spec.targets = body.targets.read()?;
+    let asked = json!([body.id, job.application.as_str(), document(&spec)?]);
+    let asked = match preset {
+        None => asked,
+        Some(preset) => json!([asked, preset]),
+    };
     job.model = model;
-    let named = body.id.is_some();
     if let Some(id) = body.id {
         job.id = JobId::new(id)?;
     }
-    Ok(JobRequest { job, named })
+    Ok(JobRequest { job, asked })
+}
+
+fn document(spec: &OfflineSpec) -> Result<Value, Problem> {
+    serde_json::to_value(spec).map_err(|error| Problem::internal("the job", &error))
 }
 
 fn format(

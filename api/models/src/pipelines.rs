@@ -148,11 +148,10 @@ pub async fn create(
         let body = PipelineBody::new(checked, Ok(&graph));
         return Ok((StatusCode::OK, Json(body)).into_response());
     }
-    let made = state
+    let (pipeline, created) = state
         .registry()
         .create_pipeline(&application, &new, unix_ms())
-        .await;
-    let (pipeline, created) = made?;
+        .await?;
     state.refresh_pipeline(&pipeline.application).await?;
     measure::begin(&state, &pipeline.application).await?;
     let status = if created {
@@ -442,6 +441,10 @@ async fn checked(
             format!("the definition cannot be read: {error}"),
         )
     })?;
+    // The errors of the checks tell of what the steps ask.
+    for route in definition.routes() {
+        state.check_owner(of_store.caller, &route).await?;
+    }
     load::check_nesting(state, &definition).await?;
     let (mut files, mut digests) = (BTreeMap::new(), BTreeMap::new());
     for path in definition.files() {
@@ -454,9 +457,6 @@ async fn checked(
         files.insert(path, bytes);
     }
     let graph = load::graph(state, definition, &files).map_err(|invalid| refused(&invalid))?;
-    for route in graph.routes() {
-        state.check_owner(of_store.caller, route).await?;
-    }
     check_functions(state, of_store.caller, &graph).await?;
     let whole = whole::checked(state, of_store, &graph, keep).await?;
     digests.extend(whole.set.map(|set| (whole::SET.to_owned(), set)));

@@ -214,7 +214,7 @@ impl Guard {
         match asked.rule.bound {
             Bound::Handler => Ok(()),
             Bound::Refused => Err(not_its_own(own)),
-            Bound::Path => match self.owner(asked.pattern, asked.uri).await? {
+            Bound::Path => match self.owner(caller, asked).await? {
                 Some(application) => caller.check(&application),
                 None => Err(not_its_own(own)),
             },
@@ -222,8 +222,13 @@ impl Guard {
     }
 
     /// The application of the thing that a path names. It is never called for a query.
-    async fn owner(&self, pattern: &str, uri: &Uri) -> Result<Option<ApplicationId>, Problem> {
-        let mut segments = pattern.split('/').zip(uri.path().split('/'));
+    async fn owner(
+        &self,
+        caller: &Caller,
+        asked: &RequestContext<'_>,
+    ) -> Result<Option<ApplicationId>, Problem> {
+        let segments = asked.pattern.split('/');
+        let mut segments = segments.zip(asked.uri.path().split('/'));
         let Some((what, name)) = segments.find(|(what, _)| what.starts_with('{')) else {
             return Ok(None);
         };
@@ -239,7 +244,7 @@ impl Guard {
             "{variant}" => Route::Variant(name.parse()?),
             _ => return Ok(None),
         };
-        self.state.owner(&route).await.map(Some)
+        self.state.owner(caller, &route).await.map(Some)
     }
 
     /// Writes the audit entry of a change, after the change and before the caller gets its answer. While the registry

@@ -309,6 +309,44 @@ async fn a_job_that_is_sent_again_is_the_same_job() {
     assert_eq!(wrong.problem("invalid_request")["field"], "idempotency-key");
 }
 
+/// The targets that a job takes from its application are not what its client has sent.
+#[tokio::test]
+async fn a_job_that_is_sent_again_after_a_change_of_its_application_is_the_same_job() {
+    let api = with_digits(Recorder::answering()).await;
+    api.call("PUT", "/v1/artefacts/in.jsonl", "{}").await;
+    let preset = JOB.replacen('{', r#"{"preset":"fast","#, 1);
+    let targets = JOB.replacen('{', r#"{"targets":{"min_accuracy":0.5},"#, 1);
+    let bodies = [("plain", JOB), ("preset", &*preset), ("targets", &*targets)];
+    let mut first = Vec::new();
+    for (key, body) in bodies {
+        let key = ("idempotency-key", key);
+        let sent = with_header(&api, "POST", "/v1/jobs", key, body).await;
+        assert_eq!(sent.status, 202, "{body}");
+        first.push(sent.json()["id"].clone());
+    }
+    let change = json!({
+        "default_targets": {"latency_ms": 20, "min_accuracy": 0.8},
+        "presets": {"fast": {"latency_ms": 7}}
+    });
+    assert_eq!(patch(&api, &change).await.status, 200);
+    for ((key, body), first) in bodies.iter().zip(&first) {
+        let key = ("idempotency-key", *key);
+        let again = with_header(&api, "POST", "/v1/jobs", key, body).await;
+        assert_eq!(again.json()["id"], *first, "{body}");
+    }
+    // What a client asks for itself is another request, also if the application's defaults are the same.
+    let stated = JOB.replacen('{', r#"{"targets":{"min_accuracy":0.8},"#, 1);
+    for (key, body) in [
+        ("plain", &*stated),
+        ("plain", &*preset),
+        ("targets", &*stated),
+    ] {
+        let key = ("idempotency-key", key);
+        let refused = with_header(&api, "POST", "/v1/jobs", key, body).await;
+        refused.problem("idempotency_key_reused");
+    }
+}
+
 #[tokio::test]
 async fn a_wait_is_followed_and_told() {
     let api = with_digits(Recorder::answering()).await;

@@ -362,6 +362,25 @@ async fn queries_that_are_refused_unread_or_given_up_are_counted() {
     counts(&api, late).await;
 }
 
+#[tokio::test]
+async fn queries_that_name_nothing_are_counted() {
+    let api = Api::new(Recorder::answering()).await;
+    let nobody = frame(&ModelInferRequest {
+        model_name: "nobody".to_owned(),
+        ..query()
+    });
+    let ended = call(&api, INFER, &[], nobody.clone()).await;
+    ended.is(NOT_FOUND, "model_not_found");
+    let ended = call(&api, STREAM, &[], nobody).await;
+    let reply = &streamed(&ended)[0];
+    assert!(
+        reply.error_message.starts_with("model_not_found"),
+        "{reply:?}"
+    );
+    let refused = "sextant_query_failures_total{application=\"\",code=\"model_not_found\"} 2";
+    counts(&api, refused).await;
+}
+
 fn streamed(ended: &CallResult) -> Vec<ModelStreamInferResponse> {
     let each = ended.bodies.iter();
     let reply = |(_, bytes): &(bool, Bytes)| ModelStreamInferResponse::decode(bytes.clone());

@@ -8,6 +8,7 @@ use flate2::{
     write::{GzEncoder, ZlibEncoder},
 };
 use serde_json::json;
+use sextant_rpc::QueryError;
 use sextant_types::{Route, Tensor};
 
 use crate::double::{Api, Recorder, answer};
@@ -86,6 +87,33 @@ async fn errors_carry_the_member_that_clients_read() {
         .await
         .problem("invalid_request");
     assert!(problem["error"].is_string());
+}
+
+/// Whichever interface they come by. Questions about a name are no queries.
+#[tokio::test]
+async fn queries_that_name_nothing_are_counted() {
+    let api = Api::new(Recorder::new(|query| {
+        Err(QueryError::not_found(&query.route))
+    }))
+    .await;
+    let asked = [
+        ("/v1/queries", r#"{"model":"nope","inputs":[]}"#),
+        ("/v1/embeddings", r#"{"model":"nope","input":[1]}"#),
+        ("/v2/models/nope/infer", INFER),
+        ("/v2/models/nope/versions/1/infer", INFER),
+        ("/v2/models/mlp/versions/2/infer", INFER),
+    ];
+    for (path, body) in asked {
+        let refused = api.call("POST", path, body).await;
+        refused.problem("model_not_found");
+    }
+    let refused = api.get("/v2/models/nope").await;
+    refused.problem("model_not_found");
+    let metrics = api.get("/metrics").await;
+    let text = String::from_utf8(metrics.bytes).expect("UTF-8");
+    let counted = "sextant_query_failures_total{application=\"\",code=\"model_not_found\"}";
+    let counted = format!("{counted} {}\n", asked.len());
+    assert!(text.contains(&counted), "no `{counted}` in\n{text}");
 }
 
 #[tokio::test]

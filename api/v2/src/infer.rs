@@ -7,11 +7,13 @@ use axum::{
     response::Response,
 };
 use bytes::Bytes;
+use sextant_types::Route;
 use utoipa::ToSchema;
 
 use super::{
     ResolvedName,
     ask::{Arrival, InferAnswer, Question, ask, read_region},
+    named::NamePath,
     raw,
     wire::{self, InferBody},
 };
@@ -65,14 +67,14 @@ pub struct AnswerBody {
     ))]
 pub async fn infer(
     State(state): State<ApiState>,
-    named: ResolvedName,
+    path: NamePath,
     caller: Caller,
     request: Request,
 ) -> Result<Response, Problem> {
-    let (begun, route) = (Instant::now(), named.route.clone());
-    let result = answer(&state, named, &caller, request).await;
+    let (begun, mut route) = (Instant::now(), None);
+    let result = answer(&state, path, (&caller, request), &mut route).await;
     if let Err(problem) = &result {
-        state.count_query(Some(&route), Err((problem.code(), begun.elapsed())));
+        state.count_query(route.as_ref(), Err((problem.code(), begun.elapsed())));
     }
     result
 }
@@ -88,19 +90,20 @@ pub async fn infer(
     responses((status = 200, description = "The answer", body = AnswerBody)))]
 pub async fn infer_version(
     state: State<ApiState>,
-    named: ResolvedName,
+    path: NamePath,
     caller: Caller,
     request: Request,
 ) -> Result<Response, Problem> {
-    infer(state, named, caller, request).await
+    infer(state, path, caller, request).await
 }
 
 async fn answer(
     state: &ApiState,
-    named: ResolvedName,
-    caller: &Caller,
-    request: Request,
+    NamePath { name, version }: NamePath,
+    (caller, request): (&Caller, Request),
+    asked: &mut Option<Route>,
 ) -> Result<Response, Problem> {
+    let named = ResolvedName::find_for_query(state, caller, (name, &version), asked).await?;
     let (parts, body) = request.into_parts();
     let body = state.collect(body).await?;
     let arrived = Instant::now();

@@ -17,10 +17,16 @@ pub struct ResolvedName {
     pub(super) signature: Signature,
 }
 
-impl FromRequestParts<ApiState> for ResolvedName {
+/// The name and the version in a path, before they are resolved. The version is empty if there is none.
+pub struct NamePath {
+    pub(super) name: String,
+    pub(super) version: String,
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for NamePath {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, state: &ApiState) -> Result<Self, Problem> {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
         let Path(mut path) = Path::<Vec<String>>::from_request_parts(parts, state)
             .await
             .map_err(|error| Problem::new(Code::InvalidRequest, error.body_text()))?;
@@ -30,6 +36,15 @@ impl FromRequestParts<ApiState> for ResolvedName {
         } else {
             path.swap_remove(0)
         };
+        Ok(Self { name, version })
+    }
+}
+
+impl FromRequestParts<ApiState> for ResolvedName {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &ApiState) -> Result<Self, Problem> {
+        let NamePath { name, version } = NamePath::from_request_parts(parts, state).await?;
         let caller = Caller::from_request_parts(parts, state).await?;
         Self::find(state, &caller, name, &version).await
     }
@@ -45,19 +60,33 @@ impl ResolvedName {
         name: String,
         version: &str,
     ) -> Result<Self, Problem> {
+        Self::find_for_query(state, caller, (name, version), &mut None).await
+    }
+
+    /// The same for a query. `asked` is set to the route under which the query is counted, also if it is refused.
+    pub(super) async fn find_for_query(
+        state: &ApiState,
+        caller: &Caller,
+        (name, version): (String, &str),
+        asked: &mut Option<Route>,
+    ) -> Result<Self, Problem> {
         let Some((route, signature)) = resolve(state.dispatcher(), &name)? else {
+            *asked = unanswered(state, &name);
             return Err(Self::missing(state, caller, &name).await);
         };
-        state.check_owner(caller, &route).await?;
-        let named = Self {
+        state
+            .check_owner(caller, asked.insert(route.clone()))
+            .await?;
+        let mut named = Self {
             name,
             route,
             signature,
         };
-        match version {
-            "" => Ok(named),
-            version => named.in_version(state, version).await,
+        if !version.is_empty() {
+            named = named.in_version(state, version).await?;
+            *asked = Some(named.route.clone());
         }
+        Ok(named)
     }
 
     /// The same in one version.
@@ -182,6 +211,12 @@ fn meanings(name: &str) -> impl Iterator<Item = Route> {
     let model = name.parse::<ModelId>().map(Route::Model);
     let application = ApplicationId::new(name).map(Route::Application);
     [variant, model, application].into_iter().flatten()
+}
+
+/// The route of a query that nothing can answer: to what is registered by the name, else to a model.
+fn unanswered(state: &ApiState, name: &str) -> Option<Route> {
+    let registered = meanings(name).find(|route| state.directory().is_registered(route));
+    registered.or_else(|| name.parse().ok().map(Route::Model))
 }
 
 /// The thing that a name names.

@@ -309,6 +309,11 @@ impl Definition {
         self.validation.is_some() || self.variant_of.is_some()
     }
 
+    /// The routes that the steps ask. A step that does not say what it does asks none.
+    pub fn routes(&self) -> Vec<Route> {
+        self.steps.iter().flat_map(Step::routes).collect()
+    }
+
     /// The applications that the steps ask, pipelines included.
     pub(crate) fn applications(&self) -> BTreeSet<ApplicationId> {
         let steps = self.steps.iter();
@@ -356,13 +361,18 @@ fn is_name(name: &str) -> bool {
 // === impl Step ===
 
 impl Step {
-    /// The applications that the step asks.
-    fn applications(&self) -> impl Iterator<Item = ApplicationId> {
+    /// The routes that the step asks.
+    fn routes(&self) -> impl Iterator<Item = Route> {
         let asked = match self.action() {
             Ok(Action::Ask(asked)) => asked,
             _ => Vec::new(),
         };
-        asked.into_iter().filter_map(|(route, _)| match route {
+        asked.into_iter().map(|(route, _)| route)
+    }
+
+    /// The applications that the step asks.
+    fn applications(&self) -> impl Iterator<Item = ApplicationId> {
+        self.routes().filter_map(|route| match route {
             Route::Application(id) => Some(id),
             Route::Model(_) | Route::Variant(_) => None,
         })

@@ -230,11 +230,11 @@ async fn check_variant_of(
     graph: &Graph,
 ) -> Result<(), Problem> {
     let route = Route::Application(application.clone());
+    state.check_owner(caller, &route).await?;
     if state.is_pipeline(&route) {
         let why = format!("names `{application}`, which is a pipeline itself");
         return Err(invalid("variant_of", why));
     }
-    state.check_owner(caller, &route).await?;
     let of = state.metric(application);
     if let (Some(own), Some(of)) = (metric, of)
         && own != of

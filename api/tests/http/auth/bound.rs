@@ -1,6 +1,9 @@
 //! Keys that are bound to an application.
 
+use sextant_api::Limits;
+
 use super::*;
+use crate::served::soon;
 
 #[tokio::test]
 async fn a_bound_key_sees_its_application_only() {
@@ -88,35 +91,80 @@ async fn a_bound_key_lists_its_own() {
     assert_eq!((names.len(), &names[0]["name"]), (1, &json!("digits")));
 }
 
+/// A form that registers a version of a model.
+fn form(key: &str, (application, name): (&str, &str), version: &str) -> Request<Body> {
+    let part = |name: &str, value: &str| {
+        format!("--edge\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n")
+    };
+    let parts = [
+        part("name", name),
+        part("application", application),
+        part("version", version),
+        part("model", "onnx"),
+        part("validation", "labels"),
+    ];
+    let body = format!("{}--edge--\r\n", parts.concat());
+    Request::post("/v1/models")
+        .header("content-type", "multipart/form-data; boundary=edge")
+        .header("x-api-key", key)
+        .body(Body::from(body))
+        .expect("a request")
+}
+
+/// A name that several applications have is refused with the names to use in its place.
+#[tokio::test]
+async fn a_bound_key_learns_of_no_other_application_that_has_a_name() {
+    let api = with_keys().await;
+    let more = json!({"name": "faces", "metric": "top1"}).to_string();
+    let created = api.keyed(ADMIN, "POST", "/v1/applications", more).await;
+    assert_eq!(created.status, 201);
+    for application in ["digits", "letters"] {
+        // Neither has the name as its id, which only a first version has.
+        let registered = api.send(form(ADMIN, (application, "mlp"), "2")).await;
+        assert_eq!(registered.status, 202, "{application}");
+    }
+    let own = bound(&api, &["query"]).await;
+    let foreign = json!({"scopes": ["query"], "application": "faces"});
+    let foreign = create(&api, foreign).await.1;
+    let query = json!({"model": "mlp", "inputs": []}).to_string();
+    let text = json!({"model": "mlp", "input": "a sentence"}).to_string();
+    for (method, path, body) in [
+        ("GET", "/v1/models/mlp", ""),
+        ("GET", "/v1/models/mlp/versions", ""),
+        ("GET", "/v2/models/mlp", ""),
+        ("POST", "/v1/queries", query.as_str()),
+        ("POST", "/v1/embeddings", text.as_str()),
+    ] {
+        let told = api.keyed(&own, method, path, body.to_owned()).await;
+        let problem = told.problem("model_not_found");
+        let detail = problem["detail"].as_str().expect("a detail");
+        assert!(
+            detail.ends_with("say which is meant, `digits:mlp`"),
+            "{detail}"
+        );
+        let told = api.keyed(&foreign, method, path, body.to_owned()).await;
+        refused(&told, path);
+    }
+    let told = api.keyed(ADMIN, "GET", "/v1/models/mlp", "").await;
+    let problem = told.problem("model_not_found");
+    let detail = problem["detail"].as_str().expect("a detail");
+    let both = "say which is meant, `digits:mlp` or `letters:mlp`";
+    assert!(detail.ends_with(both), "{detail}");
+}
+
 #[tokio::test]
 async fn a_bound_key_registers_for_its_application_only() {
     let api = with_keys().await;
     let own = bound(&api, &["register"]).await;
-    let form = |application: &str, name: &str| {
-        let part = |name: &str, value: &str| {
-            format!("--edge\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n")
-        };
-        let parts = [
-            part("name", name),
-            part("application", application),
-            part("model", "onnx"),
-            part("validation", "labels"),
-        ];
-        let body = format!("{}--edge--\r\n", parts.concat());
-        Request::post("/v1/models")
-            .header("content-type", "multipart/form-data; boundary=edge")
-            .header("x-api-key", &own)
-            .body(Body::from(body))
-            .expect("a request")
-    };
-    let taken = api.send(form("digits", "own")).await;
+    let taken = api.send(form(&own, ("digits", "own"), "1")).await;
     assert_eq!(taken.status, 202);
     let job = taken.headers["location"]
         .to_str()
         .expect("a path")
         .to_owned();
     assert_eq!(api.keyed(&own, "GET", &job, "").await.status, 200);
-    refused(&api.send(form("letters", "foreign")).await, "a form");
+    let foreign = form(&own, ("letters", "foreign"), "1");
+    refused(&api.send(foreign).await, "a form");
     let stored = json!({"name": "a", "application": "digits", "model_path": "a",
         "validation_path": "b"});
     refused(
@@ -172,4 +220,44 @@ async fn a_bound_key_learns_nothing_of_another_application_by_queries_that_are_w
     told.problem("invalid_request");
     let told = api.keyed(&foreign, "POST", "/v1/embeddings", text).await;
     refused(&told, "embeddings");
+}
+
+/// A query that finds no place is told how many its application has.
+#[tokio::test]
+async fn a_bound_key_learns_nothing_of_the_queries_to_another_application() {
+    let recorder = Recorder::stalling();
+    let limits = Limits {
+        max_concurrent_queries: 3,
+        ..Limits::default()
+    };
+    let settings = Settings {
+        limits,
+        ..Settings::keys()
+    };
+    let api = Api::with(Arc::clone(&recorder), settings).await;
+    for name in ["digits", "letters"] {
+        let body = json!({"name": name, "metric": "top1"}).to_string();
+        let created = api.keyed(ADMIN, "POST", "/v1/applications", body).await;
+        assert_eq!(created.status, 201);
+    }
+    put_variant(&api).await;
+    let own = bound(&api, &["query"]).await;
+    let foreign = json!({"scopes": ["query"], "application": "letters"});
+    let foreign = create(&api, foreign).await.1;
+    let (path, query) = ("/v1/queries", r#"{"model":"mlp","inputs":[]}"#);
+    let first = api.keyed(&own, "POST", path, query);
+    let second = api.keyed(&own, "POST", path, query);
+    let mut waiting = Box::pin(futures::future::join(first, second));
+    soon("two queries wait", async {
+        while recorder.waiting() < 2 {
+            futures::future::select(&mut waiting, Box::pin(tokio::task::yield_now())).await;
+        }
+    })
+    .await;
+    let full = api.keyed(&own, "POST", path, query).await;
+    let problem = full.problem("overloaded");
+    let detail = problem["detail"].as_str().expect("a detail");
+    assert!(detail.starts_with("`2` queries of `digits`"), "{detail}");
+    let told = api.keyed(&foreign, "POST", path, query).await;
+    refused(&told, "a query");
 }

@@ -77,6 +77,31 @@ async fn a_bound_key_names_no_files_but_those_that_its_pipeline_has() {
     assert_eq!(after["version"], 2);
 }
 
+/// What is wrong with a definition may tell of the inputs and outputs of what its steps ask.
+#[tokio::test]
+async fn a_bound_key_learns_nothing_of_another_application_by_definitions_that_are_wrong() {
+    let (api, own) = with_files().await;
+    let digits = json!({"name": "digits", "metric": "top1"}).to_string();
+    let created = api.keyed(ADMIN, "POST", "/v1/applications", digits).await;
+    assert_eq!(created.status, 201);
+    api.put_model().await;
+    for (what, name) in [
+        ("application", "digits"),
+        ("application", "nobody"),
+        ("model", "mlp"),
+    ] {
+        let mut step = json!({"name": "s", "inputs": {"wrong": "x"}});
+        step[what] = json!(name);
+        let wrong = json!({"name": "photos", "steps": [step], "outputs": {"y": "s.wrong"}});
+        for method in ["PUT", "PATCH"] {
+            let path = "/v1/pipelines/photos";
+            let refused = api.keyed(&own, method, path, wrong.to_string()).await;
+            let problem = refused.problem("forbidden");
+            assert!(!says(&problem, name), "{problem}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_pipeline_with_resources_is_deleted_by_an_administrator_alone() {
     let (api, own) = with_files().await;

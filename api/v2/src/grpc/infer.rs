@@ -3,6 +3,7 @@
 use std::{borrow::Cow, time::Instant};
 
 use axum::response::Response;
+use sextant_types::Route;
 
 use super::{
     call::{Call, Context, of_frame, within},
@@ -78,16 +79,26 @@ pub async fn answer(
     request: proto::ModelInferRequest,
 ) -> Result<(proto::ModelInferResponse, Reservation), Problem> {
     let (context, arrived) = (asked.context, asked.arrived);
-    let (state, is_alone) = (&context.state, asked.is_alone);
-    let patience = || context.left_at(Instant::now()).filter(|_| is_alone);
-    let name = request.model_name.clone();
-    let found = ResolvedName::find(state, asked.caller, name, &request.model_version);
-    let named = within(patience(), found).await?;
-    let result = within(patience(), reply(asked, &named, request)).await;
+    let mut route = None;
+    let result = answer_inner(asked, request, &mut route).await;
     if let Err(problem) = &result {
-        state.count_query(Some(&named.route), Err((problem.code(), arrived.elapsed())));
+        let failed = Err((problem.code(), arrived.elapsed()));
+        context.state.count_query(route.as_ref(), failed);
     }
     result
+}
+
+async fn answer_inner(
+    asked: CallContext<'_>,
+    request: proto::ModelInferRequest,
+    route: &mut Option<Route>,
+) -> Result<(proto::ModelInferResponse, Reservation), Problem> {
+    let (context, is_alone) = (asked.context, asked.is_alone);
+    let patience = || context.left_at(Instant::now()).filter(|_| is_alone);
+    let name = (request.model_name.clone(), request.model_version.as_str());
+    let found = ResolvedName::find_for_query(&context.state, asked.caller, name, route);
+    let named = within(patience(), found).await?;
+    within(patience(), reply(asked, &named, request)).await
 }
 
 async fn reply(

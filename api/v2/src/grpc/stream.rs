@@ -183,10 +183,11 @@ async fn reply(
     let state = &context.state;
     let caller = context.caller()?;
     // Each query counts as a request of its own; the first was counted with the call.
-    let _place = match is_first {
-        true => caller.take_place(state)?,
-        false => caller.charge(state).await?,
+    let place = match is_first {
+        true => caller.take_place(state),
+        false => caller.charge(state).await,
     };
+    let _place = infer::counted(state, arrived, place)?;
     let _permit = infer::counted(state, arrived, state.admit())?;
     let room = (&mut taken, state.limits().max_body_bytes);
     let encoding = head.compressed.then_some(encoding);

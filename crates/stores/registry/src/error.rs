@@ -93,12 +93,15 @@ pub enum Error {
         reason: String,
     },
     /// A name that several applications have.
-    #[error("several applications have a model `{name}`: say which is meant, {forms}")]
+    #[error(
+        "several applications have a model `{name}`: say which is meant, {}",
+        qualified(.name, .applications)
+    )]
     Ambiguous {
         /// The name.
         name: String,
-        /// The references that are unambiguous.
-        forms: String,
+        /// The applications.
+        applications: Vec<ApplicationId>,
     },
     /// The row cannot be removed while others need it.
     #[error("{entity} `{id}` is in use: {reason}")]
@@ -394,6 +397,13 @@ impl Error {
             },
         }
     }
+}
+
+/// The references that name one model each.
+fn qualified(name: &str, applications: &[ApplicationId]) -> String {
+    let applications = applications.iter();
+    let references: Vec<String> = applications.map(|of| format!("`{of}:{name}`")).collect();
+    references.join(" or ")
 }
 
 /// Why the schema cannot be updated. `told` reads the database's own error.

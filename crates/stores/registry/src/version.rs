@@ -210,13 +210,13 @@ async fn meant(reader: &mut Session, reference: &ModelId) -> Result<Vec<Model>, 
 }
 
 fn no_meaning(reference: &ModelId, releases: &Releases) -> Error {
-    let forms = releases.applications_with(reference);
-    let forms: Vec<String> = forms.map(|of| format!("`{of}:{reference}`")).collect();
-    match forms.len() {
+    let applications = releases.applications_with(reference);
+    let applications: Vec<ApplicationId> = applications.cloned().collect();
+    match applications.len() {
         0 | 1 => Error::not_found(Entity::Model, reference),
         _ => Error::Ambiguous {
             name: reference.to_string(),
-            forms: forms.join(" or "),
+            applications,
         },
     }
 }
