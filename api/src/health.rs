@@ -48,9 +48,9 @@ pub async fn live() -> Json<HealthBody> {
     ))]
 pub async fn ready(State(state): State<ApiState>) -> Result<Json<HealthBody>, Problem> {
     state.check_ready()?;
-    let strangers = state.storage().strangers();
+    let mismatch = state.storage().mismatch();
     Ok(Json(HealthBody {
-        warnings: strangers.iter().map(ToString::to_string).collect(),
+        warnings: mismatch.iter().map(ToString::to_string).collect(),
         ..HealthBody::of("ready")
     }))
 }

@@ -179,6 +179,14 @@ fn options_of_a_load_that_would_change_nothing_are_refused() {
             "`--arrivals gamma`",
         ),
         (
+            &["--application", "a", "--arrivals", "constant"],
+            "say `--rate`",
+        ),
+        (
+            &["--trace", "t.csv", "--arrivals", "gamma", "--cv", "3"],
+            "say `--rate`",
+        ),
+        (
             &["--body", "query.json", "--min-accuracy", "0.9"],
             "cannot be used with",
         ),

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use rustix::process::Signal;
 use serde_json::json;
-use sextant_tests::{Settings, TestCluster, digits};
+use sextant_tests::{Api, Process, Settings, TestCluster, command_behind, digits, until};
 
 #[tokio::test]
 async fn a_running_service_is_live_and_ready() {
@@ -154,4 +155,32 @@ async fn a_closed_standard_error_changes_nothing() {
     assert_eq!(job["state"], "succeeded", "{job}");
     assert_eq!(api.get("/health/ready").await.status, 200);
     assert!(cluster.stop().success());
+}
+
+/// A service that is told to stop would continue for ten minutes here.
+#[tokio::test]
+async fn an_interrupt_ends_a_service_that_is_stopping() {
+    for first in [Signal::INT, Signal::TERM] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let log = folder.path().join("log");
+        let mut command = command_behind(&[]);
+        command
+            .args(["serve", "--listen", "127.0.0.1:0"])
+            .args(["--set", "limits.shutdown_delay_ms=600000", "--data-dir"])
+            .arg(folder.path().join("data"));
+        let process = Process::start(command, &log);
+        let api = Api::new(process.address());
+        process.signal(first);
+        until("it is stopping", || async {
+            (api.get("/health/ready").await.status == 503).then_some(())
+        })
+        .await;
+        // Those who may tell it twice send this one.
+        process.signal(Signal::TERM);
+        assert_eq!(api.get("/health/live").await.status, 200);
+        process.signal(Signal::INT);
+        assert_eq!(process.ended().code(), Some(130), "{first:?}");
+        let log = std::fs::read_to_string(log).expect("a log");
+        assert!(log.contains("interrupted while stopping"), "{log}");
+    }
 }

@@ -13,7 +13,7 @@ use sextant_types::{Data, NamedTensor, Tensor, convert};
 use self::cost::{Extent, Given};
 
 /// Longest expression, bytes.
-const MOST_LETTERS: usize = 1024;
+const MOST_BYTES: usize = 1024;
 
 /// Most elements of a tensor that an expression can read.
 const MOST_ELEMENTS: usize = 1024;
@@ -52,8 +52,8 @@ impl Condition {
     /// # Errors
     /// Why the text is no such expression.
     pub fn new(text: &str) -> Result<Self, String> {
-        if text.len() > MOST_LETTERS {
-            return Err(format!("has more than {MOST_LETTERS} letters"));
+        if text.len() > MOST_BYTES {
+            return Err(format!("has more than {MOST_BYTES} bytes"));
         }
         let program = Program::compile(text).map_err(|error| {
             let why = error.to_string();

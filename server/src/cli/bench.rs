@@ -96,7 +96,8 @@ pub struct Bench {
 impl Bench {
     /// Does it.
     pub async fn run(self, client: &Client, output: Output) -> Result<(), Error> {
-        self.pace.check()?;
+        let has_own_rate = self.application.iter().any(|it| it.own.rate.is_some());
+        self.pace.check(has_own_rate)?;
         let endpoint = client.endpoint()?;
         let plan = self.plan(client).await?;
         let progress = Arc::new(load::Progress::default());

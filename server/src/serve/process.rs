@@ -186,7 +186,11 @@ impl Phase {
     }
 }
 
-/// A token that SIGTERM and SIGINT cancel.
+/// Exit code of a process that a further SIGINT has ended, as shells give it.
+const INTERRUPTED: i32 = 130;
+
+/// A token that SIGTERM and SIGINT cancel. A SIGINT after that ends the process at once. A further SIGTERM does not:
+/// providers and supervisors may send it again, and have SIGKILL.
 pub(super) fn stop_on_signal() -> anyhow::Result<CancellationToken> {
     use tokio::signal::unix::{SignalKind, signal};
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
@@ -199,7 +203,13 @@ pub(super) fn stop_on_signal() -> anyhow::Result<CancellationToken> {
             _ = interrupt.recv() => {}
         }
         token.cancel();
-        tracing::info!("stopping: finishing what is in flight");
+        tracing::info!(
+            "stopping: finishing what is in flight; SIGINT (Ctrl-C) ends the process at once"
+        );
+        if interrupt.recv().await.is_some() {
+            tracing::warn!("interrupted while stopping: what is in flight is given up");
+            std::process::exit(INTERRUPTED);
+        }
     });
     Ok(told)
 }

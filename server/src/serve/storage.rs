@@ -33,7 +33,7 @@ pub(super) async fn build(
     let storage = Storage::new(registry, objects, settings);
     match storage.meet().await {
         // The check has logged the result.
-        Ok(()) | Err(Error::Strangers(_)) => {}
+        Ok(()) | Err(Error::Mismatch(_)) => {}
         Err(error) => {
             tracing::warn!(%error, "whether registry and artefact store belong together is not known yet");
         }

@@ -282,12 +282,16 @@ async fn columns_take_the_order_of_the_applications_classes() {
         "{changes}"
     );
     let rows: Vec<f32> = (0..3 * WIDTH).map(|at| (at as f32).sin()).collect();
-    let scores = async |name: &str| {
-        let answers = answers(&bed, name, &rows, vec![3, WIDTH]).await;
-        let scores = answers.into_iter().find(|it| it.name == "scores");
-        scores.expect("an output").tensor
-    };
-    assert_eq!(scores("first").await, scores("turned").await);
+    let first = answers(&bed, "first", &rows, vec![3, WIDTH]).await;
+    let turned = answers(&bed, "turned", &rows, vec![3, WIDTH]).await;
+    for name in ["scores", "label"] {
+        let tensor = |of: &[NamedTensor]| {
+            let found = of.iter().find(|it| it.name == name);
+            found.map(|it| it.tensor.clone()).expect("an output")
+        };
+        assert_eq!(tensor(&first), tensor(&turned), "{name}");
+    }
+    assert!(changes.contains("in output `label`"), "{changes}");
     let accuracy = |variants: &[sextant_types::Variant]| variants[0].accuracy.value;
     let (one, other) = (bed.variants("first").await, bed.variants("turned").await);
     assert_eq!(accuracy(&one), accuracy(&other));

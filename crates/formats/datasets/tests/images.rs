@@ -239,11 +239,31 @@ fn what_hugging_face_says_is_done() {
         (Some((224, 224)), Resize::ShorterSide(224))
     );
 
-    let strange = br#"{"do_resize": true, "size": {"longest_edge": 800}}"#;
-    let error = Preprocessing::read(strange)
-        .expect_err("unknown")
-        .to_string();
-    assert!(error.contains("--image-size"), "{error}");
+    // RT-DETR.
+    let config = br#"{"do_resize": true, "size": {"height": 640, "width": 640}, "do_pad": false}"#;
+    let read = Preprocessing::read(config).expect("known");
+    assert_eq!((read.size, read.resize), (Some((640, 640)), Resize::Exact));
+
+    for (strange, why) in [
+        (r#""size": {"longest_edge": 800}"#, "`size`: say"),
+        // DETR, as its files are and were written, and ViLT.
+        (
+            r#""size": {"shortest_edge": 800, "longest_edge": 1333}"#,
+            "its ratio",
+        ),
+        (r#""size": 800, "max_size": 1333"#, "its ratio"),
+        (
+            r#""size": {"shortest_edge": 384}, "do_pad": true"#,
+            "its ratio",
+        ),
+    ] {
+        let config = format!(r#"{{"do_resize": true, {strange}}}"#);
+        let error = Preprocessing::read(config.as_bytes())
+            .expect_err("unknown")
+            .to_string();
+        assert!(error.contains("--image-size"), "{error}");
+        assert!(error.contains(why), "{error}");
+    }
 }
 
 #[test]

@@ -3,10 +3,13 @@
 use std::{fs::File, ops::Range, path::Path, sync::Arc};
 
 use ::parquet::{
-    basic::Compression,
+    basic::{Compression, Encoding},
     column::writer::ColumnWriter,
-    data_type::{ByteArray, Int64Type},
-    file::{properties::WriterProperties, writer::SerializedFileWriter},
+    data_type::{ByteArray, ByteArrayType, Int64Type},
+    file::{
+        properties::{EnabledStatistics, WriterProperties},
+        writer::SerializedFileWriter,
+    },
     schema::parser::parse_message_type,
 };
 use bytes::Bytes;
@@ -166,6 +169,48 @@ fn a_row_that_takes_too_much_memory_is_refused() {
         match converted(&path) {
             Ok((_, text)) => assert!(fits && text.len() > long.len()),
             Err(error) => assert!(!fits && error.to_string().contains("a row takes over 1 GiB")),
+        }
+    }
+}
+
+/// A column of the same text in each row, of which the page has nothing but the length after the first.
+fn alike(text: &ByteArray, rows: usize) -> Bytes {
+    let schema = parse_message_type("message frame { optional binary text (UTF8); }");
+    let properties = WriterProperties::builder()
+        .set_dictionary_enabled(false)
+        .set_encoding(Encoding::DELTA_BYTE_ARRAY)
+        .set_data_page_size_limit(64 << 20)
+        .set_statistics_enabled(EnabledStatistics::None)
+        .build();
+    let mut file = Vec::new();
+    let mut writer = SerializedFileWriter::new(
+        &mut file,
+        Arc::new(schema.expect("a schema")),
+        Arc::new(properties),
+    )
+    .expect("a writer");
+    let mut group = writer.next_row_group().expect("a group");
+    let mut chunk = group.next_column().expect("no error").expect("a column");
+    let (texts, defined) = (vec![text.clone(); rows], vec![1; rows]);
+    let to = chunk.typed::<ByteArrayType>();
+    to.write_batch(&texts, Some(&defined), None)
+        .expect("written");
+    chunk.close().expect("closed");
+    group.close().expect("closed");
+    writer.close().expect("closed");
+    file.into()
+}
+
+#[test]
+fn texts_that_begin_alike_count_with_all_that_they_take() {
+    let text = ByteArray::from("x".repeat(4 << 20).as_str());
+    for (rows, fits) in [(3, true), (520, false)] {
+        let file = alike(&text, rows);
+        assert!(file.len() < 5 << 20, "{}", file.len());
+        let mut out = Vec::new();
+        match convert(file, &mut out) {
+            Ok(_) => assert!(fits && out.len() == "text\n".len() + rows * (text.len() + 1)),
+            Err(error) => assert!(!fits && error.to_string().contains("take over 2 GiB")),
         }
     }
 }

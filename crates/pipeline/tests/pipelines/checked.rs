@@ -179,6 +179,12 @@ fn wrong_definitions_are_refused_by_step_and_key() {
             "more than 2",
         ),
         (
+            b(json!({"when": format!("'{}' != ''", "é".repeat(510))})),
+            Some("b"),
+            "when",
+            "more than 1024 bytes",
+        ),
+        (
             b(json!({"timeout_ms": 0})),
             Some("b"),
             "timeout_ms",

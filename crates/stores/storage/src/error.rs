@@ -15,7 +15,7 @@ pub enum Error {
     Objects(#[from] sextant_objects::Error),
     /// The registry does not belong to the store.
     #[error("{0}")]
-    Strangers(IdentityMismatch),
+    Mismatch(IdentityMismatch),
     /// The service is shutting down.
     #[error("the sweep was ended: the service is shutting down")]
     Stopped,
@@ -27,7 +27,7 @@ impl Error {
         match self {
             Self::Registry(source) => source.code(),
             Self::Objects(source) => source.code(),
-            Self::Strangers(_) => Code::StoreMismatch,
+            Self::Mismatch(_) => Code::StoreMismatch,
             Self::Stopped => Code::Unavailable,
         }
     }

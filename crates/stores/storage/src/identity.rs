@@ -33,20 +33,20 @@ impl Storage {
     /// Checks whether the two belong together, names them if they are new, and remembers the result.
     ///
     /// # Errors
-    /// [`Error::Strangers`] if they do not, or the reason why that could not be determined.
+    /// [`Error::Mismatch`] if they do not, or the reason why that could not be determined.
     pub async fn meet(&self) -> Result<(), Error> {
         let found = self.inner.introduce().await?;
         let before = self.inner.standing.send_replace(Some(found));
-        let Err(strangers) = found else {
+        let Err(mismatch) = found else {
             if matches!(before, Some(Err(_))) {
                 tracing::info!("the registry and the artefact store belong together");
             }
             return Ok(());
         };
         if before != Some(found) {
-            tracing::warn!("{strangers}");
+            tracing::warn!("{mismatch}");
         }
-        Err(Error::Strangers(strangers))
+        Err(Error::Mismatch(mismatch))
     }
 
     /// Fails if the two do not belong together. Does not check again once they were found to.
@@ -62,7 +62,7 @@ impl Storage {
     }
 
     /// The mismatch of the two, if it is known that they do not belong together.
-    pub fn strangers(&self) -> Option<IdentityMismatch> {
+    pub fn mismatch(&self) -> Option<IdentityMismatch> {
         let known = *self.inner.standing.borrow();
         known.and_then(Result::err)
     }
@@ -71,7 +71,7 @@ impl Storage {
     pub async fn until_together(&self) {
         let mut standing = self.inner.standing.subscribe();
         while let Err(error) = self.check().await {
-            if !matches!(error, Error::Strangers(_)) {
+            if !matches!(error, Error::Mismatch(_)) {
                 tracing::warn!(%error, "whether registry and artefact store belong together is not known yet");
             }
             // Another caller may have found it in the meantime.

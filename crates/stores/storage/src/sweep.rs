@@ -28,7 +28,7 @@ impl Storage {
     /// way may have to be sent again. Waits for a running sweep.
     ///
     /// # Errors
-    /// [`Error::Strangers`] if the registry does not belong to the store; then nothing is removed.
+    /// [`Error::Mismatch`] if the registry does not belong to the store; then nothing is removed.
     pub async fn sweep(&self, grace: Option<Duration>) -> Result<SweepReport, Error> {
         let inner = &self.inner;
         let _one_at_a_time = inner.sweeping.lock().await;

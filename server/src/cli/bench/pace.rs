@@ -30,9 +30,9 @@ pub struct PaceOptions {
     /// Queries a second of an open loop, for every application without an option of its own.
     #[arg(long, short, value_name = "PER-SECOND")]
     rate: Option<f64>,
-    /// How the queries of an open loop arrive.
-    #[arg(long, value_name = "DISTRIBUTION", value_enum, default_value_t = Distribution::Poisson)]
-    arrivals: Distribution,
+    /// How the queries of an open loop arrive [default: poisson].
+    #[arg(long, value_name = "DISTRIBUTION", value_enum)]
+    arrivals: Option<Distribution>,
     /// Coefficient of variation of the gaps between gamma arrivals: 0 is constant, 1 is Poisson, more makes bursts
     /// [default: 2].
     #[arg(long, value_name = "CV")]
@@ -46,9 +46,14 @@ pub struct PaceOptions {
 }
 
 impl PaceOptions {
-    /// Refuses what would change nothing.
-    pub fn check(&self) -> Result<(), Error> {
-        if self.cv.is_some() && self.arrivals != Distribution::Gamma {
+    /// Refuses what would change nothing; `has_own_rate` says that an application states a rate of its own.
+    pub fn check(&self, has_own_rate: bool) -> Result<(), Error> {
+        if self.arrivals.is_some() && self.rate.is_none() && !has_own_rate {
+            let reason = "`--arrivals` is for loads with a rate: say `--rate`, or the rate of an application \
+                          (`-a NAME:rate=50`), too";
+            return Err(Error::Usage(reason.to_owned()));
+        }
+        if self.cv.is_some() && self.arrivals != Some(Distribution::Gamma) {
             let reason = "`--cv` is for gamma arrivals: say `--arrivals gamma`, too";
             return Err(Error::Usage(reason.to_owned()));
         }
@@ -65,7 +70,7 @@ impl PaceOptions {
     /// When an application's queries are sent; `recorded` are its arrivals in the trace.
     pub fn of(&self, own: &OwnSettings, recorded: Option<Arrivals>) -> Result<Pace, Error> {
         let rate = |rate| {
-            let cv = match self.arrivals {
+            let cv = match self.arrivals.unwrap_or(Distribution::Poisson) {
                 Distribution::Constant => 0.0,
                 Distribution::Poisson => 1.0,
                 Distribution::Gamma => self.cv.unwrap_or(USUAL_CV),

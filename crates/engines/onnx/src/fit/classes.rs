@@ -9,8 +9,8 @@ use crate::{
     adapt::Plain,
     decode, encode,
     proto::{
-        AttributeProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto,
-        attribute_type, data_type, type_proto,
+        AttributeProto, Dimension, GraphProto, ModelProto, NodeProto, OperatorSetIdProto,
+        TensorProto, attribute_type, data_type, dimension, type_proto,
     },
     tensor::element_type,
 };
@@ -23,6 +23,12 @@ const KEYS_AND_VALUES: i64 = 2;
 
 /// Most classes that an error lists.
 const MOST_NAMED: usize = 10;
+
+/// Most numbers of classes that are looked up in a table.
+const MOST_NUMBERS: usize = 1 << 20;
+
+/// In place of the number of a class that does not exist.
+const NO_CLASS: i64 = -1;
 
 /// The known names of classes.
 #[derive(Debug, Clone, Copy)]
@@ -70,6 +76,7 @@ pub fn classes(
     let before = plain.changes.len();
     if let Some(graph) = &mut model.graph {
         reorder(graph, vocabulary.output, &order, &mut plain);
+        renumber(graph, vocabulary, (&of_file, &order), &mut plain);
     }
     encode_labels(&mut model, vocabulary, (&of_file, &order), &mut plain);
     if plain.changes.len() > before {
@@ -148,6 +155,17 @@ fn are_numbers(names: &[String]) -> bool {
     names.iter().all(|name| name.parse::<i64>().is_ok())
 }
 
+/// The numbers of classes: the classes themselves if all are numbers, else their positions.
+fn numbers(names: &[String]) -> Vec<i64> {
+    let are_numbers = are_numbers(names);
+    let each = names.iter().zip(0i64..);
+    each.map(|(name, at)| match are_numbers {
+        true => name.parse().unwrap_or(at),
+        false => at,
+    })
+    .collect()
+}
+
 fn listed(names: &[String]) -> String {
     let named = names.iter().take(MOST_NAMED);
     let named: Vec<_> = named.map(|name| format!("`{name}`")).collect();
@@ -173,6 +191,23 @@ impl Order {
         let class = |name: &String| self.ordered.iter().position(|it| it == name);
         self.columns.iter().filter_map(class).collect()
     }
+
+    /// The application's number of each class, at the model's number of it; `own` has the model's number of each
+    /// column. `None` if all are the same, or cannot be positions.
+    fn table(&self, own: &[i64]) -> Option<Vec<i64>> {
+        let shown = numbers(&self.shown);
+        let classes = self.classes();
+        let theirs: Vec<i64> = classes.iter().map(|at| shown[*at]).collect();
+        if theirs == own || theirs.len() != own.len() {
+            return None;
+        }
+        let most = usize::try_from(*own.iter().max()?).ok()?;
+        let mut table = vec![NO_CLASS; (most < MOST_NUMBERS).then_some(most + 1)?];
+        for (from, to) in own.iter().zip(&theirs) {
+            *table.get_mut(usize::try_from(*from).ok()?)? = *to;
+        }
+        Some(table)
+    }
 }
 
 /// Puts the columns of an output in order.
@@ -194,6 +229,72 @@ fn reorder(graph: &mut GraphProto, output: &str, order: &Order, plain: &mut Plai
         "the columns of output `{output}` are put in the application's order of classes: {}",
         listed(&order.shown)
     ));
+}
+
+/// Gives classes the application's numbers in outputs that have one number for each vector of the scored output, as
+/// `ArgMax` makes them.
+fn renumber(
+    graph: &mut GraphProto,
+    vocabulary: Vocabulary<'_>,
+    (of_file, order): (&[String], &Order),
+    plain: &mut Plain,
+) {
+    let Some(application) = vocabulary.application else {
+        return;
+    };
+    let own: Vec<i64> = match of_file.len() == order.columns.len() {
+        true => numbers(of_file),
+        // The file knows no classes: its numbers are the positions of columns.
+        false => (0..).take(order.columns.len()).collect(),
+    };
+    let Some(table) = order.table(&own) else {
+        return;
+    };
+    let mut outputs = graph.output.iter();
+    let Some(scored) = outputs.position(|it| it.name() == vocabulary.output) else {
+        return;
+    };
+    for at in 0..graph.output.len() {
+        let name = graph.output[at].name().to_owned();
+        let theirs = application.outputs.iter().find(|it| it.name == name);
+        let mine = declared_type(graph, at);
+        if theirs.map(|it| it.data_type) != mine || !is_choice(graph, (at, scored)) {
+            continue;
+        }
+        let table_name = format!("{name}/classes");
+        let size = [table.len()];
+        let tensor = match mine {
+            Some(DataType::Int64) => TensorProto::from_elements(&table_name, &size, &table),
+            Some(DataType::Int32) => {
+                let table: Vec<i32> = table.iter().map(|it| *it as i32).collect();
+                TensorProto::from_elements(&table_name, &size, &table)
+            }
+            _ => continue,
+        };
+        graph.initializer.push(tensor);
+        put_behind(graph, &name, |from, to| {
+            NodeProto::new("Gather", &table_name, &[&table_name, from], &[to])
+                .with(AttributeProto::int("axis", 0))
+        });
+        plain.changes.push(format!(
+            "the classes in output `{name}` get the application's numbers: {} are {}",
+            listed(&order.shown),
+            listed(&texts(&numbers(&order.shown))),
+        ));
+    }
+}
+
+/// Whether an output has one element for each vector of another.
+fn is_choice(graph: &GraphProto, (at, of): (usize, usize)) -> bool {
+    let (Some(own), Some(of)) = (declared_dims(graph, at), declared_dims(graph, of)) else {
+        return false;
+    };
+    let is_one = |it: &Dimension| it.value == Some(dimension::Value::DimValue(1));
+    own.len() + 1 == of.len() || (own.len() == of.len() && own.last().is_some_and(is_one))
+}
+
+fn texts(numbers: &[i64]) -> Vec<String> {
+    numbers.iter().map(i64::to_string).collect()
 }
 
 /// Adds a node after the one that makes an output.
@@ -263,19 +364,6 @@ fn keys_and_values(
     own: &[String],
     order: &Order,
 ) -> Option<Vec<AttributeProto>> {
-    let number = |at: usize, name: &String| name.parse().unwrap_or(at as i64);
-    let numbers = |names: &[String]| -> Vec<i64> {
-        let are_numbers = are_numbers(names);
-        let each = names.iter().enumerate();
-        each.map(|(at, name)| {
-            if are_numbers {
-                number(at, name)
-            } else {
-                at as i64
-            }
-        })
-        .collect()
-    };
     let classes = order.classes();
     if own.len() != classes.len() {
         return None;
@@ -288,7 +376,7 @@ fn keys_and_values(
             Some(vec![
                 strings("keys_strings", own),
                 AttributeProto::ints("values_int64s", &values),
-                AttributeProto::int("default_int64", -1),
+                AttributeProto::int("default_int64", NO_CLASS),
             ])
         }
         (DataType::Int64, DataType::Bytes) => Some(vec![
@@ -333,6 +421,13 @@ fn import_keys(model: &mut ModelProto) {
 fn declared_type(graph: &GraphProto, at: usize) -> Option<DataType> {
     match graph.output[at].r#type.as_ref()?.value.as_ref()? {
         type_proto::Value::TensorType(tensor) => element_type(tensor.elem_type.unwrap_or_default()),
+        _ => None,
+    }
+}
+
+fn declared_dims(graph: &GraphProto, at: usize) -> Option<&[Dimension]> {
+    match graph.output[at].r#type.as_ref()?.value.as_ref()? {
+        type_proto::Value::TensorType(tensor) => Some(&tensor.shape.as_ref()?.dim),
         _ => None,
     }
 }

@@ -92,6 +92,9 @@ impl Preprocessing {
                     found.size = Some(area);
                     Resize::Exact
                 }
+                (Some(_), None) if !is_on("do_center_crop") && has_own_ratio(&config) => {
+                    return Err(uneven(&config["size"]));
+                }
                 (Some(side), None) if !is_on("do_center_crop") && is_stretched(side, &config) => {
                     found.size = Some((side, side));
                     Resize::Exact
@@ -148,10 +151,19 @@ impl Preprocessing {
 }
 
 fn unknown(name: &str, value: &Value) -> Error {
+    unfit(name, value, "")
+}
+
+fn uneven(size: &Value) -> Error {
+    let why = " and leaves each image its ratio, but the images of a set have one size";
+    unfit("size", size, why)
+}
+
+fn unfit(name: &str, value: &Value, why: &str) -> Error {
     let value: String = value.to_string().chars().take(64).collect();
     Error::Unfit(format!(
-        "`preprocessor_config.json` has `{value}` as `{name}`: say with `--image-size`, `--image-resize`, `--image-mean` and `--image-std` what \
-         is to happen"
+        "`preprocessor_config.json` has `{value}` as `{name}`{why}: say with `--image-size`, `--image-resize`, \
+         `--image-mean` and `--image-std` what is to happen"
     ))
 }
 
@@ -168,6 +180,13 @@ fn side(value: &Value) -> Option<u32> {
 
 fn area(value: &Value) -> Option<(u32, u32)> {
     number(&value["height"]).zip(number(&value["width"]))
+}
+
+/// Whether images of which nothing is cropped keep their ratio: DETR and similar detectors limit the longer side
+/// (`max_size` in older files), and pad the images of a batch.
+fn has_own_ratio(config: &Value) -> bool {
+    let limits = [&config["size"]["longest_edge"], &config["max_size"]];
+    config["do_pad"] == true || limits.iter().any(|it| !it.is_null())
 }
 
 /// Whether images of which nothing is cropped become a square whatever their ratio. For ViT and similar models, a

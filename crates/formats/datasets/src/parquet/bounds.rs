@@ -2,11 +2,18 @@
 //!
 //! A few bytes of a page may stand for any number of values: levels and values are written in runs, and each value may
 //! be a long text of a dictionary. So each page is examined before its values are decoded: its size, and the greatest
-//! size of the longest row of the group. Runs are counted without expanding them.
+//! size of the longest row of the group. Runs are counted without expanding them. Texts may also begin as the text
+//! before them does (`DELTA_BYTE_ARRAY`): such a page counts with what its texts take.
+//!
+//! Texts that are not in a dictionary keep their page in memory until the rows that are decoded at once are there, so
+//! the pages of these rows are counted together.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use ::parquet::{
@@ -22,6 +29,7 @@ use ::parquet::{
     schema::types::{ColumnDescriptor, SchemaDescriptor, Type as SchemaType},
 };
 
+mod lengths;
 mod levels;
 
 use levels::Records;
@@ -59,6 +67,7 @@ pub(super) struct Bounded<R>(pub(super) R);
 /// A group of its rows.
 struct Group<'a> {
     group: Box<dyn RowGroupReader + 'a>,
+    rows_at_once: u64,
     taken: Arc<Taken>,
 }
 
@@ -79,9 +88,12 @@ struct Pages {
 /// What is known of a column so far.
 struct Column {
     max_level: i16,
+    max_definition_level: i16,
     physical_type: Type,
-    /// Bytes of the present page.
+    rows_at_once: u64,
+    /// Bytes of the present page, and of those that are kept.
     page: u64,
+    kept: Kept,
     /// Bytes of the dictionary.
     dictionary: u64,
     /// Bytes of the longest text in the dictionary.
@@ -89,6 +101,17 @@ struct Column {
     records: Records,
     /// Its share in [`Taken`]: pages, and its part of a row.
     counted: (u64, u64),
+}
+
+/// The last pages of a column whose texts may still be in memory.
+#[derive(Default)]
+struct Kept {
+    /// The values and the bytes of each.
+    pages: VecDeque<(u64, u64)>,
+    /// Values of all.
+    values: u64,
+    /// Bytes of all.
+    bytes: u64,
 }
 
 // === impl Bounded ===
@@ -105,6 +128,7 @@ impl<R: FileReader> FileReader for Bounded<R> {
     fn get_row_group(&self, i: usize) -> Result<Box<dyn RowGroupReader + '_>, ParquetError> {
         Ok(Box::new(Group {
             group: self.0.get_row_group(i)?,
+            rows_at_once: rows_at_once(self.metadata().file_metadata().schema_descr()) as u64,
             taken: Arc::default(),
         }))
     }
@@ -128,7 +152,7 @@ impl RowGroupReader for Group<'_> {
     fn get_column_page_reader(&self, i: usize) -> Result<Box<dyn PageReader>, ParquetError> {
         Ok(Box::new(Pages {
             pages: self.group.get_column_page_reader(i)?,
-            column: Column::new(&self.metadata().schema_descr().column(i)),
+            column: Column::new(&self.metadata().schema_descr().column(i), self.rows_at_once),
             taken: Arc::clone(&self.taken),
         }))
     }
@@ -148,7 +172,7 @@ impl PageReader for Pages {
     fn get_next_page(&mut self) -> Result<Option<Page>, ParquetError> {
         let page = self.pages.get_next_page()?;
         if let Some(page) = &page {
-            self.column.look_at(page);
+            self.column.look_at(page)?;
             self.column.count(&self.taken)?;
         }
         Ok(page)
@@ -178,11 +202,14 @@ impl Iterator for Pages {
 // === impl Column ===
 
 impl Column {
-    fn new(column: &ColumnDescriptor) -> Self {
+    fn new(column: &ColumnDescriptor, rows_at_once: u64) -> Self {
         Self {
             max_level: column.max_rep_level(),
+            max_definition_level: column.max_def_level(),
             physical_type: column.physical_type(),
+            rows_at_once,
             page: 0,
+            kept: Kept::default(),
             dictionary: 0,
             longest_text: 0,
             records: Records::default(),
@@ -190,7 +217,7 @@ impl Column {
         }
     }
 
-    fn look_at(&mut self, page: &Page) {
+    fn look_at(&mut self, page: &Page) -> Result<(), ParquetError> {
         let (bytes, values) = (page.buffer(), u64::from(page.num_values()));
         let size = bytes.len() as u64;
         if page.is_dictionary_page() {
@@ -199,14 +226,73 @@ impl Column {
                 self.dictionary += values * DICTIONARY_TEXT_BYTES;
                 self.longest_text = longest_text(bytes);
             }
-            return;
+            return Ok(());
         }
-        self.page = size;
+        self.page = size.saturating_add(self.texts(page)?);
+        self.kept.trim(self.rows_at_once.max(self.records.open()));
+        if self.is_kept(page) {
+            self.kept.add(values, self.page);
+            self.page = self.kept.bytes;
+        }
         match levels_of(page) {
             _ if self.max_level == 0 => self.records.add(0, values),
             Some(levels) => self.records.count(levels, self.max_level, values),
             // This encoding of levels is obsolete: the values may be one row.
             None => self.records.add(1, values),
+        }
+        Ok(())
+    }
+
+    /// Bytes of memory that the texts of a page take in addition to the page.
+    fn texts(&self, page: &Page) -> Result<u64, ParquetError> {
+        let most = u64::from(page.num_values());
+        let begin_alike = page.encoding() == Encoding::DELTA_BYTE_ARRAY;
+        if !begin_alike && page.encoding() != Encoding::DELTA_LENGTH_BYTE_ARRAY {
+            return Ok(0);
+        }
+        let broken = || ParquetError::General("a page has broken lengths of texts".to_owned());
+        let mut values = self.values_of(page).ok_or_else(broken)?;
+        let mut sum = 0;
+        if begin_alike {
+            let within = (most, MAX_PAGES_BYTES);
+            sum = lengths::take_sum(&mut values, within).ok_or_else(broken)?;
+        }
+        if sum > MAX_PAGES_BYTES {
+            return Ok(sum);
+        }
+        Ok(sum + lengths::memory(values, most).ok_or_else(broken)?)
+    }
+
+    /// Whether values that are decoded may keep a page in memory.
+    fn is_kept(&self, page: &Page) -> bool {
+        matches!(
+            self.physical_type,
+            Type::BYTE_ARRAY | Type::FIXED_LEN_BYTE_ARRAY
+        ) && page.num_values() > 0
+    }
+
+    /// The values of a data page, which follow its levels; `None` if it is cut off.
+    fn values_of<'a>(&self, page: &'a Page) -> Option<&'a [u8]> {
+        match page {
+            Page::DataPage {
+                buf,
+                num_values,
+                def_level_encoding,
+                rep_level_encoding,
+                ..
+            } => {
+                let repeated = (self.max_level, *rep_level_encoding);
+                let rest = after_levels(buf, repeated, *num_values)?;
+                let defined = (self.max_definition_level, *def_level_encoding);
+                after_levels(rest, defined, *num_values)
+            }
+            Page::DataPageV2 {
+                buf,
+                def_levels_byte_len,
+                rep_levels_byte_len,
+                ..
+            } => buf.get(*rep_levels_byte_len as usize + *def_levels_byte_len as usize..),
+            Page::DictionaryPage { .. } => None,
         }
     }
 
@@ -230,6 +316,27 @@ impl Column {
             return Err(ParquetError::General(why.to_owned()));
         }
         Ok(())
+    }
+}
+
+// === impl Kept ===
+
+impl Kept {
+    fn add(&mut self, values: u64, bytes: u64) {
+        self.pages.push_back((values, bytes));
+        self.values += values;
+        self.bytes = self.bytes.saturating_add(bytes);
+    }
+
+    /// Lets the pages go that are before the last `values` values.
+    fn trim(&mut self, values: u64) {
+        while let Some(&(first, bytes)) = self.pages.front()
+            && self.values - first >= values
+        {
+            self.pages.pop_front();
+            self.values -= first;
+            self.bytes -= bytes;
+        }
     }
 }
 
@@ -261,6 +368,18 @@ fn levels_of(page: &Page) -> Option<&[u8]> {
     }
 }
 
+/// What follows the levels at the front of a page of the first version; `None` if they are cut off.
+fn after_levels(page: &[u8], (max_level, encoding): (i16, Encoding), values: u32) -> Option<&[u8]> {
+    if max_level == 0 {
+        return Some(page);
+    }
+    if encoding == Encoding::RLE {
+        let (length, rest) = page.split_first_chunk::<4>()?;
+        return rest.get(u32::from_le_bytes(*length) as usize..);
+    }
+    page.get((values as usize * levels::bits(max_level)).div_ceil(8)..)
+}
+
 /// Bytes of the longest text of a dictionary: each text follows its length.
 fn longest_text(mut dictionary: &[u8]) -> u64 {
     let mut longest = 0;
@@ -273,4 +392,21 @@ fn longest_text(mut dictionary: &[u8]) -> u64 {
         dictionary = rest;
     }
     longest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_are_kept_while_their_values_may_be_in_memory() {
+        let mut kept = Kept::default();
+        for (values, bytes) in [(3, 100), (2, 10), (1, 1)] {
+            kept.add(values, bytes);
+        }
+        for (values, bytes) in [(4, 111), (3, 11), (2, 11), (1, 1), (1, 1)] {
+            kept.trim(values);
+            assert_eq!(kept.bytes, bytes, "{values}");
+        }
+    }
 }

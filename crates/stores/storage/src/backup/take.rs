@@ -65,11 +65,11 @@ async fn attempt(
     let identity = dump.identity().await?;
     let of_store = objects.identity().await?;
     if identity != of_store {
-        let strangers = IdentityMismatch {
+        let mismatch = IdentityMismatch {
             registry: identity,
             store: of_store,
         };
-        return Err(crate::Error::Strangers(strangers).into());
+        return Err(crate::Error::Mismatch(mismatch).into());
     }
     let mut tables = Vec::new();
     for (done, table) in (0..).zip(TABLES) {

@@ -29,7 +29,7 @@ async fn all_there(bench: &Bench, blobs: &[Digest]) -> bool {
 }
 
 fn refused(done: Result<impl std::fmt::Debug, Error>) -> String {
-    let error = done.expect_err("they are strangers");
+    let error = done.expect_err("they do not belong together");
     assert_eq!(error.code(), Code::StoreMismatch, "{error}");
     error.to_string()
 }
@@ -49,14 +49,14 @@ async fn a_store_keeps_all_from_a_registry_that_is_not_its_own(bench: Bench, oth
         stranger.give_back(&blobs).await;
         assert!(all_there(&bench, &blobs).await);
     }
-    assert!(stranger.strangers().is_some());
+    assert!(stranger.mismatch().is_some());
     // The first registry returns.
     own.check().await.expect("they know each other");
     let freed = own.sweep(Some(Duration::ZERO)).await.expect("swept");
     assert_eq!(freed.blobs.objects, 1);
     // The other registry adopts the store, and the first one no longer belongs to it.
     stranger.adopt().await.expect("adopted");
-    assert_eq!(stranger.strangers(), None);
+    assert_eq!(stranger.mismatch(), None);
     refused(own.sweep(Some(Duration::ZERO)).await);
     assert!(all_there(&bench, &blobs[..2]).await);
     let freed = stranger.sweep(Some(Duration::ZERO)).await.expect("swept");

@@ -18,6 +18,11 @@ impl Records {
         self.longest
     }
 
+    /// Elements of the last row so far.
+    pub(super) fn open(&self) -> u64 {
+        self.open
+    }
+
     /// Counts `count` elements with the same level.
     pub(super) fn add(&mut self, level: u64, count: u64) {
         self.open = match (level, count) {
@@ -31,7 +36,7 @@ impl Records {
     /// Counts the elements of a page. Their levels are a mixture of runs of one level and of groups of eight levels
     /// with a few bits each. The decoder refuses a page with missing bytes.
     pub(super) fn count(&mut self, mut levels: &[u8], max_level: i16, mut left: u64) {
-        let bits = (u32::BITS - u32::from(max_level.unsigned_abs()).leading_zeros()) as usize;
+        let bits = bits(max_level);
         while left > 0
             && let Some(head) = number(&mut levels)
         {
@@ -61,8 +66,13 @@ impl Records {
     }
 }
 
+/// Bits of a level.
+pub(super) fn bits(max_level: i16) -> usize {
+    (u16::BITS - max_level.unsigned_abs().leading_zeros()) as usize
+}
+
 /// Takes a number from the front.
-fn number(bytes: &mut &[u8]) -> Option<u64> {
+pub(super) fn number(bytes: &mut &[u8]) -> Option<u64> {
     let mut number = 0u64;
     for shift in (0..u64::BITS).step_by(NUMBER_BITS as usize) {
         let (byte, rest) = bytes.split_first()?;
@@ -76,15 +86,16 @@ fn number(bytes: &mut &[u8]) -> Option<u64> {
 }
 
 /// Takes `count` bytes from the front, or all that there are.
-fn take<'a>(bytes: &mut &'a [u8], count: usize) -> &'a [u8] {
+pub(super) fn take<'a>(bytes: &mut &'a [u8], count: usize) -> &'a [u8] {
     let (taken, rest) = bytes.split_at(count.min(bytes.len()));
     *bytes = rest;
     taken
 }
 
-/// The number of at most 16 bits that begins at a bit.
-fn bits_of(bytes: &[u8], first: usize, bits: usize) -> u64 {
-    let bytes = bytes.iter().skip(first / 8).take(3).rev();
+/// The number of at most 32 bits that begins at a bit.
+pub(super) fn bits_of(bytes: &[u8], first: usize, bits: usize) -> u64 {
+    let count = (first % 8 + bits).div_ceil(8);
+    let bytes = bytes.iter().skip(first / 8).take(count).rev();
     let whole = bytes.fold(0u64, |whole, byte| (whole << 8) | u64::from(*byte));
     (whole >> (first % 8)) & ((1u64 << bits) - 1)
 }
