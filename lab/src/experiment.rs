@@ -67,7 +67,7 @@ pub enum Kind {
     Sweep,
     /// Runs over the cell's targets: the smallest target that is met, `full_satisfaction_target_ms`.
     Ladder,
-    /// Goodput, then runs below and above it: `good_over_peak_at_2_share`, ..
+    /// Goodput, then runs below and above it: `good_over_peak_share`, ..
     FlatTop,
     /// Runs at multiples of the rate that the cell's first type of device carries alone: where requests run and what
     /// they cost, `dear_share_percent`, `cost_per_1k_usd`, ..

@@ -35,8 +35,13 @@ pub struct Arguments {
     /// Experiments to run [default: all]: autoscaling, build, controller, fleet, generator, learning, main-job, models, ocr,
     /// page, peers, pipelines, right, scheduler, trust, worker
     names: Vec<String>,
-    /// Only these parts: planners, ramp of autoscaling; demo, check, lines of build; overhead, tensors, feed, failover of fleet; switch, judging, feedback, cache, queries of learning; selection, mlp, resnet, memory, offline, parallelism, growth of main-job; exports, gain of models; pages, install of page; mlp, resnet, steps, idle of peers; alarms, grid, live, optimal, speed, spikes, steps of pipelines; answers, overhead of right; core, instructions of
-    /// controller and scheduler; growth of controller; simulator, agreement, prices of scheduler; fairness, isolation, memory, restarts, hostile, chaos, fuzz, compose of trust; clockwork, shapes, weights, windows of worker
+    /// Only these parts: planners, ramp of autoscaling; demo, check, lines of build; overhead, tensors, feed, failover
+    /// of fleet; switch, judging, feedback, cache, queries of learning; selection, mlp, resnet, memory, offline,
+    /// parallelism, growth of main-job; exports, published, gain, large of models; pages, install of page; mlp, resnet,
+    /// steps, idle of peers; alarms, grid, live, optimal, speed, spikes, steps of pipelines; answers, overhead of
+    /// right; core, instructions of controller and scheduler; growth of controller; simulator, agreement, prices of
+    /// scheduler; fairness, isolation, memory, restarts, box, restore, hostile, chaos, fuzz, planted, mutants, compose
+    /// of trust; clockwork, shapes, weights, windows of worker
     #[arg(long, value_delimiter = ',')]
     parts: Vec<String>,
     /// Seconds of load for each measurement
