@@ -107,6 +107,26 @@ impl<T> Controller<T> {
         }
     }
 
+    /// Learns from an UNLOAD. What is learnt of one variant counts for all: most of the time is spent on messages and
+    /// records, and little on what the variant is.
+    pub(super) fn learn_unload(&mut self, now: Nanos, device: DeviceIx, nanos: Nanos) {
+        let Some(kind) = self.device(device).map(|of| of.spec.kind) else {
+            return;
+        };
+        let Some(unloads) = &mut self.unloads else {
+            return;
+        };
+        let key = RollingKey {
+            of: kind,
+            rows: 0,
+            kind,
+        };
+        unloads.observe(key, nanos);
+        if let Some(unload) = unloads.estimate(key) {
+            self.placement.on_unload_estimate(now, kind, unload);
+        }
+    }
+
     /// Returns estimates that nothing has confirmed for a while to the profiles.
     pub(super) fn refresh(&mut self, now: Nanos, actions: &mut Actions<T>) {
         if self.refresh_at > now {

@@ -101,7 +101,7 @@ pub enum Action<T> {
         reason: DropReason,
     },
     /// Load a variant, which the caller answers with [`Controller::on_load_result`], or unload one, which it answers
-    /// with [`Controller::on_unloaded`].
+    /// with [`Controller::on_unload_result`], or with [`Controller::on_unloaded`] if no time was measured.
     Move(placement::Action),
 }
 
@@ -205,6 +205,8 @@ pub struct Controller<T> {
     estimates: Estimates,
     /// LOAD times by kind and variant, if they are estimated.
     loads: Option<Rolling10<VariantIx>>,
+    /// UNLOAD times by kind, if they are estimated.
+    unloads: Option<Rolling10<KindIx>>,
     /// When estimates that nothing confirms are next examined.
     refresh_at: Nanos,
     /// By [`BatchId`]'s position.
@@ -245,6 +247,7 @@ impl<T: std::fmt::Debug + Send + 'static> Controller<T> {
             cold: ColdQueue::default(),
             estimates: Estimates::new(options.estimation),
             loads: (options.estimation != Estimation::Profile).then(Rolling10::default),
+            unloads: (options.estimation != Estimation::Profile).then(Rolling10::default),
             refresh_at: NEVER,
             batches: Vec::new(),
             actions: schedule::Actions::new(),

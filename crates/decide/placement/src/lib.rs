@@ -193,6 +193,10 @@ pub trait Placement: std::fmt::Debug + Send {
     /// The LOAD of a variant on devices of a kind that can run it is expected to take `load` ns, as was learnt.
     fn on_load_estimate(&mut self, now: Nanos, kind: KindIx, variant: VariantIx, load: Nanos);
 
+    /// An UNLOAD on devices of a kind is expected to take `unload` ns, as was learnt; 0 until this is called. A LOAD
+    /// waits for the UNLOADs that were sent to its device before it.
+    fn on_unload_estimate(&mut self, now: Nanos, kind: KindIx, unload: Nanos);
+
     /// A request waits, whether or not its variant is loaded. `deadline` is [`NEVER`](sextant_schedule::NEVER) without
     /// a target.
     fn on_request(

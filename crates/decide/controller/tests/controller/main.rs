@@ -11,4 +11,5 @@ mod kept;
 mod relocate;
 mod replicas;
 mod shapes;
+mod unloads;
 mod world;
