@@ -115,6 +115,17 @@ impl LoadQueues {
         }
     }
 
+    /// These retired variants are loaded nowhere and will never be ordered again, unless they are published again.
+    pub(crate) fn forget(&self, retired: &[VariantIx]) {
+        for variant in retired {
+            self.variants.lock().remove(variant);
+            self.failures.lock().remove(variant);
+            for queue in self.queues.lock().iter_mut().flatten() {
+                queue.told.remove(variant);
+            }
+        }
+    }
+
     pub(crate) fn meant(&self, variant: VariantIx) -> Option<VariantEntry> {
         self.variants.lock().get(&variant).cloned()
     }

@@ -46,12 +46,16 @@ impl Driver {
 
     /// Queries for the variant are no longer accepted.
     pub(crate) fn on_retired(&self, variant: VariantIx) {
-        self.step(|controller, now, actions| controller.on_retired(now, variant, actions));
+        let mut forgotten = Vec::new();
+        self.step(|controller, now, actions| {
+            forgotten = controller.on_retired(now, variant, actions);
+        });
         self.loads.retire(variant);
+        self.loads.forget(&forgotten);
     }
 
     /// Whether a variant was published to this dispatcher. It may be retired by now; the controller then has it
-    /// unloaded.
+    /// unloaded. A variant that was retired long ago is not known any more.
     pub(crate) fn knows(&self, variant: VariantIx) -> bool {
         self.loads.meant(variant).is_some()
     }

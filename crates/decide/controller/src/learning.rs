@@ -92,7 +92,7 @@ impl<T> Controller<T> {
         let Some(kind) = self.device(device).map(|of| of.spec.kind) else {
             return;
         };
-        if self.placement.is_first_load(device, variant) {
+        if self.variant(variant).is_none() || self.placement.is_first_load(device, variant) {
             return;
         }
         let Some(loads) = &mut self.loads else { return };

@@ -72,7 +72,7 @@ impl<R: Rule> Placement for Machine<R> {
     ) {
         match self.variants.grown(variant) {
             Some(of) => (of.spec, of.retired) = (spec, false),
-            none => *none = Some(Variant::new(spec)),
+            none => *none = Some(Box::new(Variant::new(spec))),
         }
         self.compare_loads(variant);
         self.rank(now, variant);
@@ -83,6 +83,10 @@ impl<R: Rule> Placement for Machine<R> {
 
     fn on_retired(&mut self, now: Nanos, variant: VariantIx, actions: &mut Actions) {
         self.retire(now, variant, actions);
+    }
+
+    fn forget(&mut self, variant: VariantIx) -> bool {
+        self.forget_retired(variant)
     }
 
     fn on_desired(
@@ -418,6 +422,10 @@ impl<R: Rule> Placement for Machine<R> {
 
     fn demand(&self) -> &Demand {
         &self.demand
+    }
+
+    fn entries(&self) -> usize {
+        self.variants.iter().flatten().count() + self.rule.entries()
     }
 }
 

@@ -33,7 +33,7 @@ pub(super) struct Machine<R> {
     pub(super) capacity: Nanos,
     pub(super) devices: IndexVec<DeviceIx, Option<Device>>,
     pub(super) kinds: Kinds,
-    pub(super) variants: IndexVec<VariantIx, Option<Variant>>,
+    pub(super) variants: IndexVec<VariantIx, Option<Box<Variant>>>,
     pub(super) demand: Demand,
     pub(super) desired: IndexedHeap<VariantIx>,
     /// Whether any variant may not be unloaded, whatever else is requested.
@@ -91,11 +91,11 @@ impl<R: Rule> Machine<R> {
     }
 
     pub(super) fn variant(&self, variant: VariantIx) -> Option<&Variant> {
-        self.variants.known(variant)
+        self.variants.known(variant).map(Box::as_ref)
     }
 
     pub(super) fn variant_mut(&mut self, variant: VariantIx) -> Option<&mut Variant> {
-        self.variants.known_mut(variant)
+        self.variants.known_mut(variant).map(Box::as_mut)
     }
 
     pub(super) fn counted(&self, spec: &VariantSpec) -> DemandModel {
