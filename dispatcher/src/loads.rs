@@ -59,6 +59,8 @@ pub(crate) enum LoadOutcome {
     },
     Unloaded {
         variant: VariantIx,
+        /// How long the order took, during which no other is sent to the worker; `None` if it failed.
+        took: Option<Duration>,
     },
 }
 
@@ -110,6 +112,17 @@ impl LoadQueues {
         self.failures.lock().remove(&number);
         if let Some(meant) = self.variants.lock().get_mut(&number) {
             *meant = VariantEntry::Retired(meant.id().clone());
+        }
+    }
+
+    /// These retired variants are loaded nowhere and will never be ordered again, unless they are published again.
+    pub(crate) fn forget(&self, retired: &[VariantIx]) {
+        for variant in retired {
+            self.variants.lock().remove(variant);
+            self.failures.lock().remove(variant);
+            for queue in self.queues.lock().iter_mut().flatten() {
+                queue.told.remove(variant);
+            }
         }
     }
 
@@ -203,11 +216,7 @@ impl LoadQueues {
                     outcomes.tell(self.load(worker, variant, load).await);
                 }
                 LoadOrder::Unload { variant, id } if wanted => {
-                    if let Err(error) = worker.unload(&id).await {
-                        self.sent.unload_failures.inc();
-                        tracing::warn!(variant = %id, %error, "a variant could not be unloaded");
-                    }
-                    outcomes.tell(LoadOutcome::Unloaded { variant });
+                    outcomes.tell(self.unload(worker, variant, &id).await);
                 }
                 LoadOrder::Renew { load } if wanted => renew(worker, load).await,
                 LoadOrder::Load { .. } | LoadOrder::Renew { .. } | LoadOrder::Unload { .. } => {}
@@ -238,6 +247,27 @@ impl LoadQueues {
                 self.failures.lock().insert(number, error.to_string());
                 LoadOutcome::LoadFailed { variant: number }
             }
+        }
+    }
+
+    async fn unload(
+        &self,
+        worker: &WorkerClient,
+        number: VariantIx,
+        id: &VariantId,
+    ) -> LoadOutcome {
+        let sent = Instant::now();
+        let took = match worker.unload(id).await {
+            Ok(()) => Some(sent.elapsed()),
+            Err(error) => {
+                self.sent.unload_failures.inc();
+                tracing::warn!(variant = %id, %error, "a variant could not be unloaded");
+                None
+            }
+        };
+        LoadOutcome::Unloaded {
+            variant: number,
+            took,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Variants that are published, desired, loaded, unloaded and retired.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use sextant_controller::{LoadResult, OnKind, VariantSpec};
 use sextant_placement::DesiredPlacement;
@@ -46,12 +46,16 @@ impl Driver {
 
     /// Queries for the variant are no longer accepted.
     pub(crate) fn on_retired(&self, variant: VariantIx) {
-        self.step(|controller, now, actions| controller.on_retired(now, variant, actions));
+        let mut forgotten = Vec::new();
+        self.step(|controller, now, actions| {
+            forgotten = controller.on_retired(now, variant, actions);
+        });
         self.loads.retire(variant);
+        self.loads.forget(&forgotten);
     }
 
     /// Whether a variant was published to this dispatcher. It may be retired by now; the controller then has it
-    /// unloaded.
+    /// unloaded. A variant that was retired long ago is not known any more.
     pub(crate) fn knows(&self, variant: VariantIx) -> bool {
         self.loads.meant(variant).is_some()
     }
@@ -96,8 +100,7 @@ impl Driver {
     pub(super) fn on_load_outcome(&self, at: DeviceIx, moved: LoadOutcome) {
         match moved {
             LoadOutcome::Loaded { variant, took } => {
-                let nanos = took.as_nanos().try_into().unwrap_or(Nanos::MAX);
-                self.on_load_result(at, variant, LoadResult::After(nanos));
+                self.on_load_result(at, variant, LoadResult::After(nanos(took)));
             }
             LoadOutcome::LoadFailed { variant } => {
                 self.on_load_result(at, variant, LoadResult::Failed);
@@ -105,7 +108,16 @@ impl Driver {
             LoadOutcome::LoadLate { variant } => {
                 self.on_load_result(at, variant, LoadResult::TooLate);
             }
-            LoadOutcome::Unloaded { variant } => self.on_unloaded(at, variant),
+            LoadOutcome::Unloaded {
+                variant,
+                took: Some(took),
+            } => self.step(|controller, now, actions| {
+                controller.on_unload_result(now, at, variant, nanos(took), actions);
+            }),
+            LoadOutcome::Unloaded {
+                variant,
+                took: None,
+            } => self.on_unloaded(at, variant),
         }
     }
 
@@ -119,4 +131,8 @@ impl Driver {
     pub(crate) fn load_failure(&self, variant: VariantIx) -> Option<String> {
         self.loads.failure(variant)
     }
+}
+
+fn nanos(took: Duration) -> Nanos {
+    took.as_nanos().try_into().unwrap_or(Nanos::MAX)
 }

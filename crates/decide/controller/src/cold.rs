@@ -1,18 +1,17 @@
 //! The requests of variants that are loaded nowhere.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use sextant_schedule::{IndexedHeap, NEVER, Nanos, Request, RequestQueue};
-use sextant_types::index::{IndexVec, VariantIx};
+use sextant_types::index::VariantIx;
 
 /// Requests by variant, in order of their deadlines.
 #[derive(Debug)]
 pub(super) struct ColdQueue<T> {
-    queues: IndexVec<VariantIx, RequestQueue<T>>,
+    /// By variant for which requests wait.
+    queues: BTreeMap<VariantIx, RequestQueue<T>>,
     /// By variant: when its first request can no longer be met.
     expiries: IndexedHeap<VariantIx>,
-    /// Variants for which requests wait.
-    variants: BTreeSet<VariantIx>,
     waiting: usize,
 }
 
@@ -21,9 +20,8 @@ pub(super) struct ColdQueue<T> {
 impl<T> Default for ColdQueue<T> {
     fn default() -> Self {
         Self {
-            queues: IndexVec::default(),
+            queues: BTreeMap::new(),
             expiries: IndexedHeap::default(),
-            variants: BTreeSet::new(),
             waiting: 0,
         }
     }
@@ -36,35 +34,35 @@ impl<T> ColdQueue<T> {
 
     /// The variants for which requests wait.
     pub fn variants(&self) -> Vec<VariantIx> {
-        self.variants.iter().copied().collect()
+        self.queues.keys().copied().collect()
     }
 
     /// The number of requests of one variant.
     pub fn len_of(&self, variant: VariantIx) -> usize {
-        self.queues.get(variant).map_or(0, RequestQueue::len)
+        self.queues.get(&variant).map_or(0, RequestQueue::len)
     }
 
     /// Rows of one variant's requests.
     pub fn rows_of(&self, variant: VariantIx) -> u32 {
-        self.queues.get(variant).map_or(0, RequestQueue::rows)
+        self.queues.get(&variant).map_or(0, RequestQueue::rows)
     }
 
     pub fn push(&mut self, now: Nanos, variant: VariantIx, request: Request<T>) {
-        self.queues.grown(variant).push(now, request);
-        self.variants.insert(variant);
+        let queue = self.queues.entry(variant).or_default();
+        queue.push(now, request);
         self.waiting += 1;
     }
 
     /// The first request of a variant.
     pub fn first(&self, variant: VariantIx) -> Option<&Request<T>> {
-        self.queues.get(variant)?.first()
+        self.queues.get(&variant)?.first()
     }
 
     pub fn pop(&mut self, variant: VariantIx) -> Option<Request<T>> {
-        let queue = self.queues.get_mut(variant)?;
+        let queue = self.queues.get_mut(&variant)?;
         let request = queue.pop()?;
         if queue.is_empty() {
-            self.variants.remove(&variant);
+            self.queues.remove(&variant);
         }
         self.waiting -= 1;
         Some(request)

@@ -159,6 +159,19 @@ impl<T> Controller<T> {
         begins
     }
 
+    /// An UNLOAD was carried out, and for this time, ns, its device could not begin the next LOAD.
+    pub fn on_unload_result(
+        &mut self,
+        now: Nanos,
+        device: DeviceIx,
+        variant: VariantIx,
+        nanos: Nanos,
+        actions: &mut Actions<T>,
+    ) {
+        self.learn_unload(now, device, nanos);
+        self.on_unloaded(now, device, variant, actions);
+    }
+
     /// An UNLOAD was carried out, or a device has lost a variant.
     pub fn on_unloaded(
         &mut self,

@@ -92,7 +92,7 @@ impl<T> Controller<T> {
         let Some(kind) = self.device(device).map(|of| of.spec.kind) else {
             return;
         };
-        if self.placement.is_first_load(device, variant) {
+        if self.variant(variant).is_none() || self.placement.is_first_load(device, variant) {
             return;
         }
         let Some(loads) = &mut self.loads else { return };
@@ -104,6 +104,26 @@ impl<T> Controller<T> {
         loads.observe(key, nanos);
         if let Some(load) = loads.estimate(key) {
             self.placement.on_load_estimate(now, kind, variant, load);
+        }
+    }
+
+    /// Learns from an UNLOAD. What is learnt of one variant counts for all: most of the time is spent on messages and
+    /// records, and little on what the variant is.
+    pub(super) fn learn_unload(&mut self, now: Nanos, device: DeviceIx, nanos: Nanos) {
+        let Some(kind) = self.device(device).map(|of| of.spec.kind) else {
+            return;
+        };
+        let Some(unloads) = &mut self.unloads else {
+            return;
+        };
+        let key = RollingKey {
+            of: kind,
+            rows: 0,
+            kind,
+        };
+        unloads.observe(key, nanos);
+        if let Some(unload) = unloads.estimate(key) {
+            self.placement.on_unload_estimate(now, kind, unload);
         }
     }
 

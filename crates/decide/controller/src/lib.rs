@@ -20,7 +20,7 @@
 //! **Invariant:** no clock, no async, no lock, no I/O, no logging. Time is an argument, order never depends on a hash,
 //! and the same inputs give the same answer.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use smallvec::SmallVec;
 
@@ -43,6 +43,7 @@ mod marks;
 mod pools;
 mod queues;
 mod residence;
+mod retired;
 mod variants;
 
 use cold::ColdQueue;
@@ -101,7 +102,7 @@ pub enum Action<T> {
         reason: DropReason,
     },
     /// Load a variant, which the caller answers with [`Controller::on_load_result`], or unload one, which it answers
-    /// with [`Controller::on_unloaded`].
+    /// with [`Controller::on_unload_result`], or with [`Controller::on_unloaded`] if no time was measured.
     Move(placement::Action),
 }
 
@@ -193,7 +194,9 @@ pub struct Controller<T> {
     scheduler: Box<dyn Scheduler<TaggedPayload<T>>>,
     placement: Box<dyn Placement>,
     delay: Delay,
-    variants: IndexVec<VariantIx, Option<Variant>>,
+    variants: IndexVec<VariantIx, Option<Box<Variant>>>,
+    /// Retired variants of which everything is still known, in the order in which they were retired.
+    retired: VecDeque<VariantIx>,
     devices: IndexVec<DeviceIx, Option<Device>>,
     queues: IndexVec<QueueIx, Queue>,
     vacant_queues: Vec<QueueIx>,
@@ -205,6 +208,8 @@ pub struct Controller<T> {
     estimates: Estimates,
     /// LOAD times by kind and variant, if they are estimated.
     loads: Option<Rolling10<VariantIx>>,
+    /// UNLOAD times by kind, if they are estimated.
+    unloads: Option<Rolling10<KindIx>>,
     /// When estimates that nothing confirms are next examined.
     refresh_at: Nanos,
     /// By [`BatchId`]'s position.
@@ -237,6 +242,7 @@ impl<T: std::fmt::Debug + Send + 'static> Controller<T> {
             placement: placement::build(&options.placing),
             delay: options.scheduling.delay(),
             variants: IndexVec::default(),
+            retired: VecDeque::new(),
             devices: IndexVec::default(),
             queues: IndexVec::default(),
             vacant_queues: Vec::new(),
@@ -245,6 +251,7 @@ impl<T: std::fmt::Debug + Send + 'static> Controller<T> {
             cold: ColdQueue::default(),
             estimates: Estimates::new(options.estimation),
             loads: (options.estimation != Estimation::Profile).then(Rolling10::default),
+            unloads: (options.estimation != Estimation::Profile).then(Rolling10::default),
             refresh_at: NEVER,
             batches: Vec::new(),
             actions: schedule::Actions::new(),
@@ -340,7 +347,7 @@ impl<T> Controller<T> {
     }
 
     fn variant(&self, variant: VariantIx) -> Option<&Variant> {
-        self.variants.known(variant)
+        self.variants.known(variant).map(Box::as_ref)
     }
 
     fn device(&self, device: DeviceIx) -> Option<&Device> {

@@ -20,7 +20,8 @@ impl<T> Controller<T> {
             Some(before) => (before.spec.kinds.clone(), Some(before)),
             None => (Vec::new(), None),
         };
-        self.variants[variant] = Some(Variant {
+        self.retired.retain(|retired| *retired != variant);
+        self.variants[variant] = Some(Box::new(Variant {
             pools: before
                 .as_ref()
                 .map_or(SmallVec::new(), |of| of.pools.clone()),
@@ -30,7 +31,7 @@ impl<T> Controller<T> {
             waiting_rows: before.map_or(0, |of| of.waiting_rows),
             retired: false,
             spec,
-        });
+        }));
         self.renew_queues(now, variant);
         self.placement
             .on_variant(now, variant, placed, &mut self.moves);
@@ -77,15 +78,24 @@ impl<T> Controller<T> {
     }
 
     /// Queries for a variant are no longer accepted. Requests that wait for a LOAD of it are given up. Requests that
-    /// wait for a device that has it are served, then it is unloaded everywhere.
-    pub fn on_retired(&mut self, now: Nanos, variant: VariantIx, actions: &mut Actions<T>) {
+    /// wait for a device that has it are served, then it is unloaded everywhere. What is known of it is kept for a
+    /// while, because it may be published again. Returns the variants that were retired before and are forgotten now.
+    pub fn on_retired(
+        &mut self,
+        now: Nanos,
+        variant: VariantIx,
+        actions: &mut Actions<T>,
+    ) -> Vec<VariantIx> {
         let Some(of) = self.variants.known_mut(variant) else {
-            return;
+            return Vec::new();
         };
         of.retired = true;
         self.give_up(now, variant, actions);
         self.placement.on_retired(now, variant, &mut self.moves);
         self.carry_out(now, actions);
+        self.retired.retain(|retired| *retired != variant);
+        self.retired.push_back(variant);
+        self.forget_first_retired(now)
     }
 
     /// Sets what is kept loaded whether or not there are queries for it, by variant in order. A variant that is not

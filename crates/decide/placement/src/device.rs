@@ -15,6 +15,15 @@ pub(super) struct Load {
     pub expected: Nanos,
 }
 
+/// An UNLOAD that is not answered yet.
+#[derive(Debug, Clone, Copy)]
+struct Unload {
+    variant: VariantIx,
+    expected: Nanos,
+    /// The LOAD that waits for it; `None` while none was sent after it.
+    before: Option<VariantIx>,
+}
+
 #[derive(Debug)]
 pub(super) struct Device {
     /// Its kind. All devices of a kind load and run a variant alike.
@@ -34,6 +43,8 @@ pub(super) struct Device {
     evictable: u32,
     /// LOADs under way, in the order in which they run.
     pub loads: VecDeque<Load>,
+    /// UNLOADs under way that take time, in the order in which they were sent.
+    unloads: Vec<Unload>,
     /// Whether a desired variant found no room here.
     pub short: bool,
     /// When it was last asked for its next LOAD.
@@ -95,6 +106,7 @@ impl Device {
             victims: IndexedHeap::default(),
             evictable: 0,
             loads: VecDeque::new(),
+            unloads: Vec::new(),
             short: false,
             attempted: 0,
         }
@@ -266,8 +278,20 @@ impl Device {
         last.end().saturating_sub(ahead - 1)
     }
 
-    /// When all outstanding LOADs should have ended. A LOAD that is overdue is assumed to end now.
+    /// When a LOAD that is sent now could start: after all outstanding LOADs and UNLOADs.
     pub fn free_at(&self, now: Nanos) -> Nanos {
+        self.loads_end(now).saturating_add(self.unload_time())
+    }
+
+    /// The expected time of the outstanding UNLOADs, ns.
+    pub fn unload_time(&self) -> Nanos {
+        let times = self.unloads.iter().map(|unload| unload.expected);
+        times.fold(0, Nanos::saturating_add)
+    }
+
+    /// When all outstanding LOADs should have ended if no UNLOAD delays them. A LOAD that is overdue is assumed to end
+    /// now.
+    pub fn loads_end(&self, now: Nanos) -> Nanos {
         match (self.loads.front(), self.loads.back()) {
             (Some(first), Some(last)) => last
                 .end()
@@ -277,18 +301,58 @@ impl Device {
         }
     }
 
+    /// A LOAD was sent. It waits for the UNLOADs that were sent before it.
+    pub fn load_sent(&mut self, load: Load) {
+        for unload in &mut self.unloads {
+            unload.before = unload.before.or(Some(load.variant));
+        }
+        self.loads.push_back(load);
+    }
+
+    /// An UNLOAD was sent. LOADs that are sent later wait for it. An UNLOAD that is expected to take no time delays none.
+    pub fn unload_sent(&mut self, variant: VariantIx, expected: Nanos) {
+        if expected > 0 {
+            self.unloads.push(Unload {
+                variant,
+                expected,
+                before: None,
+            });
+        }
+    }
+
     /// A LOAD has ended. The LOADs behind it follow from now on.
     pub fn loaded(&mut self, now: Nanos, variant: VariantIx) {
         let Some(at) = self.loads.iter().position(|load| load.variant == variant) else {
             return;
         };
         self.loads.remove(at);
+        // They went before it.
+        self.unloads.retain(|unload| unload.before != Some(variant));
         if at == 0 {
-            let mut free = now;
-            for load in &mut self.loads {
-                load.start = free;
-                free = load.end();
-            }
+            self.start_loads(now);
+        }
+    }
+
+    /// An UNLOAD has ended. The LOADs follow from now on if the first one waited for this UNLOAD alone.
+    pub fn unloaded(&mut self, now: Nanos, variant: VariantIx) {
+        let mut unloads = self.unloads.iter();
+        let Some(at) = unloads.position(|unload| unload.variant == variant) else {
+            return;
+        };
+        let before = self.unloads.remove(at).before;
+        let first = self.loads.front().map(|load| load.variant);
+        let waits = self.unloads.iter().any(|unload| unload.before == first);
+        if first.is_some() && before == first && !waits {
+            self.start_loads(now);
+        }
+    }
+
+    /// The first LOAD starts now, and the others follow.
+    fn start_loads(&mut self, now: Nanos) {
+        let mut free = now;
+        for load in &mut self.loads {
+            load.start = free;
+            free = load.end();
         }
     }
 

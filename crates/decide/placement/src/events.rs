@@ -72,7 +72,7 @@ impl<R: Rule> Placement for Machine<R> {
     ) {
         match self.variants.grown(variant) {
             Some(of) => (of.spec, of.retired) = (spec, false),
-            none => *none = Some(Variant::new(spec)),
+            none => *none = Some(Box::new(Variant::new(spec))),
         }
         self.compare_loads(variant);
         self.rank(now, variant);
@@ -83,6 +83,10 @@ impl<R: Rule> Placement for Machine<R> {
 
     fn on_retired(&mut self, now: Nanos, variant: VariantIx, actions: &mut Actions) {
         self.retire(now, variant, actions);
+    }
+
+    fn forget(&mut self, variant: VariantIx) -> bool {
+        self.forget_retired(variant)
     }
 
     fn on_desired(
@@ -117,6 +121,10 @@ impl<R: Rule> Placement for Machine<R> {
             of.kinds.learn(kind, load);
             self.compare_loads(variant);
         }
+    }
+
+    fn on_unload_estimate(&mut self, _: Nanos, kind: KindIx, unload: Nanos) {
+        self.kinds.learn_unload(kind, unload);
     }
 
     fn on_request(
@@ -261,11 +269,13 @@ impl<R: Rule> Placement for Machine<R> {
             Presence::Absent => {}
             Presence::Loading => self.failed(now, device, variant, actions),
             Presence::Loaded | Presence::Leaving => {
+                // Requests may have been refused a LOAD here because it would have come after the UNLOAD.
+                let waited = self.device(device).is_some_and(|on| on.unload_time() > 0);
                 self.remove(now, device, variant);
                 self.finish_relocations(now, variant, actions);
                 self.consider(now, variant, actions);
                 self.attempt_if_short(now, device, actions);
-                if !self.to_keep.is_empty() && self.parked.contains(&device) {
+                if (waited || !self.to_keep.is_empty()) && self.parked.contains(&device) {
                     self.attempt(now, device, actions);
                 }
             }
@@ -413,6 +423,10 @@ impl<R: Rule> Placement for Machine<R> {
     fn demand(&self) -> &Demand {
         &self.demand
     }
+
+    fn entries(&self) -> usize {
+        self.variants.iter().flatten().count() + self.rule.entries()
+    }
 }
 
 impl<R: Rule> Machine<R> {
@@ -422,47 +436,6 @@ impl<R: Rule> Machine<R> {
         let devices = self.devices.iter().flatten();
         let able = |on: &&Device| on.pages >= pages && of.kinds.is_able(on.kind);
         devices.filter(able).count()
-    }
-
-    /// Like [`Self::revalue`], after an event of one replica.
-    fn revalue_on(
-        &mut self,
-        now: Nanos,
-        variant: VariantIx,
-        device: DeviceIx,
-        actions: &mut Actions,
-    ) {
-        if self.has_few(variant) {
-            return self.revalue(now, variant, actions);
-        }
-        self.value_on(now, variant, device);
-        self.attempt_if_short(now, device, actions);
-    }
-
-    /// Computes the worth of a variant's replicas again. A device that lacked room may have it now.
-    fn revalue(&mut self, now: Nanos, variant: VariantIx, actions: &mut Actions) {
-        self.value(now, variant);
-        let mut at = 0;
-        while let Some(replica) = self.variant(variant).and_then(|of| of.replicas.at(at)) {
-            self.attempt_if_short(now, replica.device, actions);
-            at += 1;
-        }
-    }
-
-    /// Asks a device on which room was missing again, but not with every batch that ends there.
-    fn attempt_if_short(&mut self, now: Nanos, device: DeviceIx, actions: &mut Actions) {
-        let Some(of) = self.device(device).filter(|of| of.short) else {
-            return;
-        };
-        let at = of.attempted.saturating_add(self.pause());
-        if !self.parked.contains(&device) {
-            return;
-        }
-        if at <= now {
-            self.attempt(now, device, actions);
-        } else if self.again.key(device).is_none() {
-            self.again.set(device, at);
-        }
     }
 
     fn loaded(&mut self, now: Nanos, device: DeviceIx, variant: VariantIx, actions: &mut Actions) {

@@ -144,6 +144,24 @@ impl<R: Rule> Machine<R> {
         self.clear_retired(now, variant, actions);
     }
 
+    /// Forgets a retired variant that is on no device and for which no request waits. Returns whether nothing is known
+    /// of it.
+    pub(super) fn forget_retired(&mut self, variant: VariantIx) -> bool {
+        let Some(of) = self.variant(variant) else {
+            return true;
+        };
+        if !of.retired || of.waiting > 0 || !of.replicas.is_empty() {
+            return false;
+        }
+        self.demand.set(variant, 0);
+        self.desired.remove(variant);
+        self.expiries.remove(variant);
+        self.retries.remove(variant);
+        self.rule.forget(variant);
+        self.variants[variant] = None;
+        true
+    }
+
     /// Unloads the replicas of a retired variant that run nothing, once no request waits for it.
     pub(super) fn clear_retired(&mut self, now: Nanos, variant: VariantIx, actions: &mut Actions) {
         let of = self

@@ -13,6 +13,8 @@ pub(super) struct Kinds {
     /// By kind and pages: the number of devices that are up.
     up: BTreeMap<(KindIx, u32), u32>,
     devices: usize,
+    /// By kind: the expected time of an UNLOAD as it was learnt, ns.
+    unloads: BTreeMap<KindIx, Nanos>,
 }
 
 /// A kind of device that can run a variant.
@@ -52,6 +54,16 @@ impl Kinds {
     /// The number of devices that are up.
     pub fn devices(&self) -> usize {
         self.devices
+    }
+
+    /// The expected time of an UNLOAD on a device of a kind, ns; 0 if it is not known.
+    pub fn unload(&self, kind: KindIx) -> Nanos {
+        self.unloads.get(&kind).copied().unwrap_or(0)
+    }
+
+    /// Sets the expected time of an UNLOAD on a kind.
+    pub fn learn_unload(&mut self, kind: KindIx, unload: Nanos) {
+        self.unloads.insert(kind, unload);
     }
 
     /// The kinds with a device that is up.

@@ -169,6 +169,10 @@ pub trait Placement: std::fmt::Debug + Send {
     /// Requests for a variant no longer come. It is unloaded where it runs nothing, once no request waits for it.
     fn on_retired(&mut self, now: Nanos, variant: VariantIx, actions: &mut Actions);
 
+    /// Forgets a retired variant with its history, if it is on no device and no request waits for it. Returns whether
+    /// nothing is known of it from now on.
+    fn forget(&mut self, variant: VariantIx) -> bool;
+
     /// Sets what is kept loaded, by variant in order. A variant that is not listed is not kept. A variant that is not
     /// kept and was not used for `idle_unload` ns is unloaded; [`NEVER`](sextant_schedule::NEVER) leaves it loaded
     /// until its pages are needed.
@@ -192,6 +196,10 @@ pub trait Placement: std::fmt::Debug + Send {
 
     /// The LOAD of a variant on devices of a kind that can run it is expected to take `load` ns, as was learnt.
     fn on_load_estimate(&mut self, now: Nanos, kind: KindIx, variant: VariantIx, load: Nanos);
+
+    /// An UNLOAD on devices of a kind is expected to take `unload` ns, as was learnt; 0 until this is called. A LOAD
+    /// waits for the UNLOADs that were sent to its device before it.
+    fn on_unload_estimate(&mut self, now: Nanos, kind: KindIx, unload: Nanos);
 
     /// A request waits, whether or not its variant is loaded. `deadline` is [`NEVER`](sextant_schedule::NEVER) without
     /// a target.
@@ -322,6 +330,9 @@ pub trait Placement: std::fmt::Debug + Send {
 
     /// The demand as the policy counts it.
     fn demand(&self) -> &Demand;
+
+    /// The number of variants of which something is known, and of histories of their requests.
+    fn entries(&self) -> usize;
 }
 
 /// Makes the placement that `options` names.

@@ -16,7 +16,7 @@
 use std::collections::BTreeSet;
 
 use super::{
-    Demand, Nanos, Options, VariantSpec,
+    Actions, Demand, Nanos, Options, VariantSpec,
     device::Device,
     kinds::Kinds,
     rule::{Rule, View},
@@ -33,7 +33,7 @@ pub(super) struct Machine<R> {
     pub(super) capacity: Nanos,
     pub(super) devices: IndexVec<DeviceIx, Option<Device>>,
     pub(super) kinds: Kinds,
-    pub(super) variants: IndexVec<VariantIx, Option<Variant>>,
+    pub(super) variants: IndexVec<VariantIx, Option<Box<Variant>>>,
     pub(super) demand: Demand,
     pub(super) desired: IndexedHeap<VariantIx>,
     /// Whether any variant may not be unloaded, whatever else is requested.
@@ -91,11 +91,11 @@ impl<R: Rule> Machine<R> {
     }
 
     pub(super) fn variant(&self, variant: VariantIx) -> Option<&Variant> {
-        self.variants.known(variant)
+        self.variants.known(variant).map(Box::as_ref)
     }
 
     pub(super) fn variant_mut(&mut self, variant: VariantIx) -> Option<&mut Variant> {
-        self.variants.known_mut(variant)
+        self.variants.known_mut(variant).map(Box::as_mut)
     }
 
     pub(super) fn counted(&self, spec: &VariantSpec) -> DemandModel {
@@ -192,6 +192,47 @@ impl<R: Rule> Machine<R> {
             on.offer(variant, worth);
         } else {
             on.protect(variant);
+        }
+    }
+
+    /// Like [`Self::revalue`], after an event of one replica.
+    pub(super) fn revalue_on(
+        &mut self,
+        now: Nanos,
+        variant: VariantIx,
+        device: DeviceIx,
+        actions: &mut Actions,
+    ) {
+        if self.has_few(variant) {
+            return self.revalue(now, variant, actions);
+        }
+        self.value_on(now, variant, device);
+        self.attempt_if_short(now, device, actions);
+    }
+
+    /// Computes the worth of a variant's replicas again. A device that lacked room may have it now.
+    pub(super) fn revalue(&mut self, now: Nanos, variant: VariantIx, actions: &mut Actions) {
+        self.value(now, variant);
+        let mut at = 0;
+        while let Some(replica) = self.variant(variant).and_then(|of| of.replicas.at(at)) {
+            self.attempt_if_short(now, replica.device, actions);
+            at += 1;
+        }
+    }
+
+    /// Asks a device on which room was missing again, but not with every batch that ends there.
+    pub(super) fn attempt_if_short(&mut self, now: Nanos, device: DeviceIx, actions: &mut Actions) {
+        let Some(of) = self.device(device).filter(|of| of.short) else {
+            return;
+        };
+        let at = of.attempted.saturating_add(self.pause());
+        if !self.parked.contains(&device) {
+            return;
+        }
+        if at <= now {
+            self.attempt(now, device, actions);
+        } else if self.again.key(device).is_none() {
+            self.again.set(device, at);
         }
     }
 

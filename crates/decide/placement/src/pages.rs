@@ -54,9 +54,10 @@ impl<R: Rule> Machine<R> {
         let Some(on) = self.devices.known_mut(device) else {
             return;
         };
-        let start = on.free_at(now);
+        // The worker carries out the UNLOADs before it in any case.
+        let start = on.loads_end(now);
         on.admit(variant, footprint);
-        on.loads.push_back(Load {
+        on.load_sent(Load {
             variant,
             start,
             expected,
@@ -135,8 +136,9 @@ impl<R: Rule> Machine<R> {
         };
         of.replicas.set_presence(device, Presence::Leaving);
         self.demand.displace(variant, device);
-        if let Some(on) = self.device_mut(device) {
+        if let Some(on) = self.devices.known_mut(device) {
             on.release(variant);
+            on.unload_sent(variant, self.kinds.unload(on.kind));
         }
         self.lost_one(now, variant);
         actions.push(Action::Unload { device, variant });
@@ -154,6 +156,7 @@ impl<R: Rule> Machine<R> {
         if let Some(on) = self.device_mut(device) {
             on.forget(variant);
             on.loaded(now, variant);
+            on.unloaded(now, variant);
         }
         self.lost_one(now, variant);
     }

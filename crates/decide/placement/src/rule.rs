@@ -76,6 +76,14 @@ pub(super) trait Rule: std::fmt::Debug + Send {
         None
     }
 
+    /// The number of histories of requests that are kept.
+    fn entries(&self) -> usize {
+        0
+    }
+
+    /// Forgets the history of a variant's requests.
+    fn forget(&mut self, _variant: VariantIx) {}
+
     /// There was no room for a variant now. Its burst is due again at `at`.
     fn postpone(&mut self, _variant: VariantIx, _at: Nanos) {}
 }

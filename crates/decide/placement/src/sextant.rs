@@ -79,7 +79,7 @@ pub(super) struct Sextant {
     margin: Nanos,
     memory: f64,
     prefetch: bool,
-    variants: IndexVec<VariantIx, Memory>,
+    variants: IndexVec<VariantIx, Option<Box<Memory>>>,
     /// By variant: when it should be loaded ahead of its next burst.
     due: IndexedHeap<VariantIx>,
 }
@@ -98,7 +98,8 @@ impl Sextant {
     /// Logarithm of the remembered episodes, comparable between variants at any time.
     fn log_episodes(&self, now: Nanos, variant: VariantIx) -> f64 {
         let at = now as f64 / self.memory;
-        let memory = self.variants.get(variant).copied().unwrap_or_default();
+        let memory = self.variants.known(variant);
+        let memory = memory.map(|memory| **memory).unwrap_or_default();
         // A variant that was never requested is worth less than one that was requested long ago.
         let log_sum = memory.log_sum.unwrap_or(at - 10.0);
         let Some(expected) = memory.bursts.expected().filter(|_| self.prefetch) else {
@@ -120,7 +121,7 @@ impl Sextant {
     /// Logarithm of the number of requests in the memory time that `others` replicas cannot take, comparable with
     /// [`Self::log_episodes`].
     fn log_overflow(&self, now: Nanos, variant: VariantIx, of: &Variant, others: f64) -> f64 {
-        let memory = self.variants.get(variant);
+        let memory = self.variants.known(variant);
         let rate = memory.map_or(0.0, |memory| memory.requests.per_nano());
         let needed = rate * of.spec.run as f64 / USABLE_SHARE;
         let share = (needed - others) / needed.max(f64::MIN_POSITIVE);
@@ -136,7 +137,7 @@ impl Rule for Sextant {
 
     fn requested(&mut self, now: Nanos, variant: VariantIx, _: &Variant) {
         let moment = now as f64 / self.memory;
-        let memory = self.variants.grown(variant);
+        let memory = self.variants.grown(variant).get_or_insert_default();
         let log_sum = match memory.log_sum {
             None => moment,
             Some(sum) if now < memory.counted.saturating_add(EPISODE) => sum,
@@ -215,7 +216,7 @@ impl Rule for Sextant {
     fn take_foreseen(&mut self, now: Nanos) -> Option<Foresight> {
         let (_, variant) = self.due.first().filter(|(at, _)| *at <= now)?;
         self.due.remove(variant);
-        let bursts = self.variants.get(variant)?.bursts;
+        let bursts = self.variants.known(variant)?.bursts;
         let expected = bursts.expected()?;
         let last = bursts.last_request()?;
         if now < last.saturating_add(EBB) {
@@ -228,6 +229,17 @@ impl Rule for Sextant {
             return Some(Foresight::Burst { variant, until });
         }
         Some(Foresight::Ebb { variant })
+    }
+
+    fn entries(&self) -> usize {
+        self.variants.iter().flatten().count()
+    }
+
+    fn forget(&mut self, variant: VariantIx) {
+        self.due.remove(variant);
+        if let Some(memory) = self.variants.get_mut(variant) {
+            *memory = None;
+        }
     }
 
     fn postpone(&mut self, variant: VariantIx, at: Nanos) {

@@ -233,6 +233,11 @@ impl Estimates {
             .collect()
     }
 
+    /// The number of pairs, and of sizes of batches, of which something is known.
+    pub fn entries(&self) -> usize {
+        self.seats.len() + self.rolling.entries()
+    }
+
     /// Whether any table differs from its profile.
     pub fn have_moved(&self) -> bool {
         let mut seats = self.seats.values();

@@ -68,6 +68,25 @@ impl<I: Number> Rolling10<I> {
         self.windows.remove(&key);
     }
 
+    /// Forgets everything of `of`, on all kinds of devices.
+    pub fn forget_all(&mut self, of: I) {
+        let key = |rows, kind| RollingKey {
+            of,
+            rows,
+            kind: KindIx::new(kind),
+        };
+        let known = self.windows.range(key(0, 0)..=key(u32::MAX, u32::MAX));
+        let known: Vec<RollingKey<I>> = known.map(|(key, _)| *key).collect();
+        for key in known {
+            self.windows.remove(&key);
+        }
+    }
+
+    /// The number of keys of which something is known.
+    pub fn entries(&self) -> usize {
+        self.windows.len()
+    }
+
     /// Expected run time, ns; `None` for a key without a run or a seed.
     pub fn estimate(&self, key: RollingKey<I>) -> Option<Nanos> {
         self.estimate_at_clock(key, 1)

@@ -10,5 +10,7 @@ mod histories;
 mod kept;
 mod relocate;
 mod replicas;
+mod retired;
 mod shapes;
+mod unloads;
 mod world;

@@ -166,7 +166,9 @@ impl World {
                 idle_unload,
             } => self.want(list, idle_unload),
             Step::Retire { variant } => {
-                self.act(|c, now, actions| c.on_retired(now, variant, actions));
+                self.act(|c, now, actions| {
+                    c.on_retired(now, variant, actions);
+                });
             }
             Step::Relocate { variant, from } => {
                 let others: Vec<DeviceIx> =

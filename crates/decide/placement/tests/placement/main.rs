@@ -4,3 +4,4 @@ mod away;
 mod demand;
 mod pinned;
 mod small;
+mod unloads;
