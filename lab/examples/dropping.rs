@@ -1,9 +1,9 @@
-//! Goodput of pipelines under overload by the rule that gives queries up, simulated:
+//! Simulates the goodput of pipelines under overload for each rule that gives queries up:
 //! `cargo run --release --package sextant-lab --example dropping`.
 //!
-//! Three pipelines on devices that no plan makes larger: a chain of four steps, a tree of which each query takes one of
-//! two branches, and a fan-out of five rows a query. Load is given in what the fullest step can serve. Each rule runs under
-//! our scheduler and under the eager one, and the better of both counts.
+//! Three pipelines run on a fixed number of devices: a chain of four steps, a tree of which each query takes one of two
+//! branches, and a fan-out of five rows a query. Loads are multiples of the rate that the fullest step can serve. Each
+//! rule runs under our scheduler and under the eager one, and the better result counts.
 
 use std::io::{self, Write};
 
@@ -25,13 +25,13 @@ use sextant_simulator::{
 /// Seconds of traffic.
 const SECONDS: f64 = 20.0;
 
-/// Loads, in what the fullest step can serve.
+/// Loads, as multiples of the rate that the fullest step can serve.
 const LOADS: [f64; 7] = [0.8, 0.9, 1.0, 1.25, 1.5, 1.75, 2.0];
 
-/// Target of the whole, ns.
+/// Target of the whole pipeline, ns.
 const TARGET: Nanos = 200_000_000;
 
-/// Largest batches, and replicas of each step.
+/// Most rows of a batch.
 const BATCH: u32 = 8;
 
 struct Pipeline {
@@ -42,7 +42,7 @@ struct Pipeline {
     capacity: f64,
 }
 
-/// A step that runs `base + per_row * rows` ms, on so many replicas.
+/// A step whose batches run for `base + per_row * rows` ms.
 fn step(name: &str, after: &[usize], scale: (f64, f64), (base, per_row): (f64, f64)) -> Step {
     let runs = (1..=BATCH).map(|rows| ((base + per_row * f64::from(rows)) * 1e6) as Nanos);
     let latency = LatencyTable::new(runs.collect());
@@ -124,7 +124,7 @@ fn pipelines() -> [Pipeline; 3] {
     ]
 }
 
-/// Queries that were answered in time, as a share of what the pipeline can serve at most.
+/// Queries that were answered in time, as a share of the most that the pipeline can serve.
 fn goodput(served: &FlowResult, pipeline: &Pipeline) -> f64 {
     let good = served.latencies.iter().filter(|it| **it <= TARGET).count();
     good as f64 / (SECONDS * pipeline.capacity)

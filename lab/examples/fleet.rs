@@ -2,7 +2,7 @@
 //!
 //! `cargo run --release -p sextant-lab --example fleet -- NAME|FILE [quick|counts] [POLICY,..] [CELL,..] [SEEDS]`
 //!
-//! `counts` prints what lies below the figures instead: queries, late and refused ones of each class, and
+//! `counts` prints the data behind the figures instead: queries, late queries and refused queries of each class, and
 //! changes of the number of devices.
 #![expect(clippy::print_stdout, reason = "prints its figures")]
 

@@ -1,4 +1,4 @@
-//! `sextant-lab` as a user calls it: what is written where, and exit codes.
+//! `sextant-lab` as a user calls it: what it writes where, and its exit codes.
 
 use std::{
     path::PathBuf,
@@ -120,7 +120,7 @@ fn partitions_are_compared_by_method() {
     ] {
         assert!(metrics.contains(&&metric.into()), "{metrics:?}");
     }
-    // Refused before anything is run.
+    // These arguments are refused before anything runs.
     let cases: [(&[&str], &str); 3] = [
         (&["--policy", "eager"], "eager"),
         (&["--full"], "--full"),

@@ -1,5 +1,5 @@
-//! The same service as a fleet has it: each worker, the dispatcher and the front end reach each other
-//! over gRPC on this machine.
+//! The same service in the shape of a fleet: each worker, the dispatcher and the front end reach each other over gRPC
+//! on this machine.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -21,13 +21,13 @@ use sextant_schedule::Delay;
 
 const FLEET: &str = "agreement";
 
-/// High bound of a message's way, as the configuration has it.
+/// Upper bound of a message's time, ns, as in the configuration.
 const MESSAGE: u64 = 200_000;
 
 /// Longest wait for the parts to find each other.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What messages cost a dispatcher of a fleet, for which it makes room.
+/// The time of messages in a fleet, for which the dispatcher leaves room.
 pub fn network() -> Delay {
     Delay {
         control: 2 * MESSAGE,
@@ -36,7 +36,7 @@ pub fn network() -> Delay {
     }
 }
 
-/// A port of its own for a role.
+/// A role's own port.
 pub struct Port {
     roles: Roles,
     /// `host:port`.
@@ -63,7 +63,7 @@ impl Port {
     }
 }
 
-/// Lets a dispatcher lead, finds its workers for it and puts a front end before it.
+/// Makes a dispatcher the leader, connects it with its workers and starts a front end for it.
 pub async fn join(
     dispatcher: &Arc<Dispatcher>,
     metadata: &Arc<dyn MetadataStore>,

@@ -1,4 +1,4 @@
-//! Queries in real time: when they come, and what became of them.
+//! Queries in real time: when they arrive, and their outcomes.
 
 use std::{
     sync::Arc,
@@ -15,14 +15,14 @@ use tokio::runtime::Runtime;
 
 use crate::service;
 
-/// Threads are woken this much early and wait out the rest awake.
+/// A thread wakes up this much early and spins for the rest.
 const AWAKE: Duration = Duration::from_micros(150);
 
-/// What became of a query.
+/// The outcome of a query.
 pub struct QueryRecord {
-    /// When it came, ns from the beginning.
+    /// When the query arrived, ns from the beginning.
     pub at: Nanos,
-    /// From then to its answer.
+    /// The time from the arrival to the answer.
     pub latency: Duration,
     /// The answer; `None` when it was refused.
     pub answer: Option<Answer>,

@@ -1,15 +1,15 @@
-//! The same requests in real time, through the dispatcher and eight workers with an emulated engine,
-//! and in virtual time, through the simulator in the fleet's shape: answers in time on both sides.
+//! Sends the same requests in real time, through the dispatcher and eight workers with an emulated engine, and in
+//! virtual time, through the simulator in the fleet's shape. Compares the answers in time of both.
 //!
-//! `cargo run --release -p sextant-lab --example agreement [-- POLICY [fleet]]`; without a policy,
-//! or with an empty one, `sextant`, `eager` and `symphony` in turn. With `fleet` the workers, the
-//! dispatcher and a front end reach each other over gRPC, each on a port of its own. The model is InceptionResNetV2 of Symphony, table 4, on
-//! 8 workers with one slot each: some 900 requests per second, so that two cores have time to wake up
-//! punctually. Queries name the application, as users do. Arrivals are Poisson, the same on both
-//! sides, at 0.9, 1.0 and 1.2 of the simulated goodput, which is the highest rate, in steps of 1 % of
-//! the fluid bound, at which at most 1 % of the requests are late or dropped.
+//! `cargo run --release -p sextant-lab --example agreement [-- POLICY [fleet]]`. Without a policy, or with an empty
+//! one, `sextant`, `eager` and `symphony` run in turn. With `fleet` the workers, the dispatcher and a front end reach
+//! each other over gRPC, each on a port of its own. The model is InceptionResNetV2 of Symphony, table 4, on 8 workers
+//! with one slot each. They serve some 900 requests per second, so that two cores have time to wake up punctually.
+//! Queries name the application, as users' queries do. Arrivals are Poisson and the same on both sides, at 0.9, 1.0 and
+//! 1.2 of the simulated goodput. The goodput is the highest rate, in steps of 1 % of the fluid bound, at which at most
+//! 1 % of the requests are late or dropped.
 //!
-//! `-- pipelines` has a pipeline served in real time in place of the one model ([`pipelines`]).
+//! `-- pipelines` serves a pipeline in real time instead of the one model ([`pipelines`]).
 #![expect(clippy::print_stdout, reason = "prints its figures")]
 #![expect(
     clippy::disallowed_methods,
@@ -38,16 +38,16 @@ use service::{Kind, Service};
 const MODEL: &str = "InceptionResNetV2";
 const CELL: &str = "inceptionresnetv2";
 const DEVICES: u16 = 8;
-/// Rates over the simulated goodput.
+/// Rates as multiples of the simulated goodput.
 const LOADS: [f64; 3] = [0.9, 1.0, 1.2];
 const SEED: u64 = 7;
 /// Arrivals before this don't count.
 const WARM_UP: Nanos = 1_000_000_000;
-/// Arrivals after this don't come.
+/// No request arrives after this.
 const END: Nanos = 11_000_000_000;
 const MOST_MISSED: f64 = 0.01;
 
-/// Requests that counted.
+/// Requests after the warm-up.
 #[derive(Debug, Clone, Copy)]
 struct Outcome {
     sent: u64,
@@ -119,11 +119,11 @@ impl Comparison {
         let profile = profile.context("the profile is shipped")?;
         let target = profile.target().context("the profile has a target")?;
         let (alpha_ms, beta_ms) = profile.line();
-        // One row more than ever fits.
+        // One row more than a batch can have within the target.
         let most_rows = ((target as f64 / 1e6 - beta_ms) / alpha_ms) as u32 + 1;
         let latency = profile.latency(most_rows)?;
         let options = Options::of(policy);
-        // The simulator makes room for messages as the dispatcher does by itself.
+        // The dispatcher leaves room for messages by itself; the simulator has to be told.
         let simulated = Options {
             delay: match shape {
                 service::Shape::Process => options.delay,
@@ -173,7 +173,7 @@ impl Comparison {
         load::poisson(MODEL, rps, SEED, END)
     }
 
-    /// By halving between half of the bound, which any policy carries, and the bound.
+    /// Finds the goodput by bisection between half of the bound, which every policy carries, and the bound.
     fn goodput(&self, run: impl Fn(&Trace) -> Result<Outcome>) -> Result<f64> {
         let rps = |percent: u32| self.bound_rps * f64::from(percent) / 100.0;
         let (mut low, mut high) = (50, 101);
@@ -208,7 +208,7 @@ impl Comparison {
         }
     }
 
-    /// Counts what is answered in time.
+    /// Counts the requests that are answered in time.
     fn live(&self, trace: &Trace) -> Result<Outcome> {
         let mut outcome = Outcome { sent: 0, good: 0 };
         for sent in load::replay(&self.runtime, &self.service.dispatcher, trace, self.target)? {

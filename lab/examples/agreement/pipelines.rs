@@ -1,9 +1,10 @@
-//! A pipeline in real time: its latencies beside those that the planner's estimator tells, and what each rule by which
-//! queries are given up makes of overload.
+//! Serves a pipeline in real time. Prints its latencies beside the planner's estimates, and its goodput under overload
+//! for each rule that gives queries up.
 //!
-//! A chain of three steps, each a dispatcher with workers of its own, whose engines take as long as a profile says. The
-//! front end's [`Pipelines`] run the queries, as in the service. Latencies are compared at 0.7 of what the steps can serve,
-//! with gaps of CV 1 and 4, and no query given up; overload is 1.5 and 2 times of it, with 800 ms for the whole.
+//! The pipeline is a chain of three steps, each a dispatcher with workers of its own, whose engines take as long as a
+//! profile says. The front end's [`Pipelines`] run the queries, as in the service. Latencies are compared at 0.7 of
+//! what the steps can serve, with gaps of CV 1 and 4, and no query is given up. Overloads are 1.5 and 2 times what the
+//! steps can serve, with a target of 800 ms for the whole pipeline.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -39,23 +40,23 @@ use crate::{
     service::{self, Kind, Service},
 };
 
-/// Steps: what a batch takes, ms, of which so much for each row; and devices.
+/// The steps: name; run time of a batch, ms, as a constant and a part for each row; number of devices.
 const STEPS: [(&str, (f64, f64), u16); 3] = [
     ("decode", (32.0, 16.0), 2),
     ("detect", (64.0, 32.0), 4),
     ("read", (32.0, 16.0), 2),
 ];
 
-/// Largest batches.
+/// Most rows of a batch.
 const BATCH: u32 = 4;
 
-/// Target of the whole where queries are given up.
+/// Target of the whole pipeline under overload.
 const TARGET: Duration = Duration::from_millis(800);
 
-/// One that no query misses.
+/// A target that no query misses.
 const AMPLE: Duration = Duration::from_secs(120);
 
-/// Load at which latencies are compared, and overload.
+/// The load at which latencies are compared, and the overloads.
 const STEADY: f64 = 0.7;
 const OVERLOADS: [f64; 2] = [1.5, 2.0];
 
@@ -63,10 +64,10 @@ const OVERLOADS: [f64; 2] = [1.5, 2.0];
 const STEADY_S: f64 = 40.0;
 const OVERLOAD_S: f64 = 15.0;
 
-/// Each step's application, by its name.
+/// The dispatchers of the steps, by the name of each step's application.
 struct Steps(HashMap<ApplicationId, DispatcherClient>);
 
-/// Runs everything and prints it.
+/// Runs all loads and prints the figures.
 pub fn run() -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -125,7 +126,7 @@ async fn start() -> Result<Vec<Service>> {
     Ok(services)
 }
 
-/// A front end with the chain under the name of the one application, by this rule.
+/// A front end that serves the chain under the name of the one application, with this rule for giving queries up.
 fn front_end(services: &[Service], policy: Policy) -> Result<DispatcherClient> {
     let steps = STEPS.iter().zip(services).map(|((name, ..), service)| {
         Ok((ApplicationId::new(*name)?, Arc::clone(&service.dispatcher)))
@@ -162,7 +163,7 @@ fn front_end(services: &[Service], policy: Policy) -> Result<DispatcherClient> {
     Ok(pipelines)
 }
 
-/// The 99th percentile in real time and as the estimator tells it, ms.
+/// The 99th percentile of the latency in real time and as the estimator predicts it, ms.
 fn compared(runtime: &Runtime, services: &[Service], cv: f64) -> Result<(f64, f64)> {
     let gaps = Gaps::Gamma {
         shape: 1.0 / (cv * cv),
@@ -190,7 +191,7 @@ fn compared(runtime: &Runtime, services: &[Service], cv: f64) -> Result<(f64, f6
     Ok((live_ms, told.quantile(0.99) as f64 / 1e6))
 }
 
-/// The chain as planners see it, with the devices that it has.
+/// The chain as planners see it, with its devices.
 fn planned() -> Result<(sextant_planning::Graph, Plan)> {
     let (mut steps, mut plans) = (Vec::new(), Vec::new());
     for (at, (name, line, devices)) in STEPS.into_iter().enumerate() {
@@ -215,7 +216,7 @@ fn planned() -> Result<(sextant_planning::Graph, Plan)> {
     Ok((graph, Plan { steps: plans }))
 }
 
-/// Queries that are answered in time, as a share of what the fullest step can serve.
+/// Queries that are answered in time, as a share of the rate that the fullest step can serve.
 fn goodput(runtime: &Runtime, services: &[Service], (policy, load): (Policy, f64)) -> Result<f64> {
     let capacity = capacity()?;
     let gaps = Gaps::Gamma { shape: 1.0 };

@@ -69,7 +69,7 @@ impl Shape {
         }
     }
 
-    /// What the name of a cell ends with.
+    /// The end of a cell's name.
     pub fn suffix(self) -> &'static str {
         match self {
             Self::Process => "",
@@ -78,7 +78,7 @@ impl Shape {
     }
 }
 
-/// The running parts; they end with it.
+/// The running parts; they end when this is dropped.
 pub struct Service {
     /// Takes queries for [`APPLICATION`].
     pub dispatcher: DispatcherClient,
@@ -87,8 +87,8 @@ pub struct Service {
 }
 
 impl Service {
-    /// Starts everything and loads the variant on every worker. It counts as registered on the first
-    /// kind and measured on the others.
+    /// Starts all parts and loads the variant on every worker. The variant counts as registered on the first kind and
+    /// as measured on the others.
     pub async fn start(options: Options, kinds: &[Kind], shape: Shape) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         let objects: Arc<dyn ObjectStore> =
@@ -210,7 +210,7 @@ impl Kind {
         }
     }
 
-    /// An engine that takes as long as the profile says, exactly.
+    /// An engine that takes exactly as long as the profile says.
     fn engine(&self, variant: &Variant) -> Arc<dyn Engine> {
         let (signature, profile) = (variant.signature.clone(), self.profile());
         let engine = EmulatedEngine::new(move |_| {

@@ -1,12 +1,12 @@
-//! The experiment `prices` in real time: the dispatcher over workers of two types of emulated devices,
-//! one ten times dearer and four times faster than the other, beside the same requests in virtual time.
+//! The experiment `prices` in real time: the dispatcher serves over workers of two types of emulated devices. The
+//! `dear` type is ten times as expensive and four times as fast as the cheap one. The same requests run in virtual time
+//! for comparison.
 //!
-//! `cargo run --release -p sextant-lab --example prices [-- POLICY [fleet]]`; without a
-//! policy, or with an empty one, `sextant`; with `fleet` the parts reach each other over gRPC.
-//! Devices, prices, run times, target and loads are those of the experiment's file, and the loads are
-//! multiples of what the simulated cheap devices carry alone. Both sides get the same Poisson arrivals,
-//! 30 s at each load after 2 s that don't count. On which device an answer was made is told by the
-//! price of its batch's time.
+//! `cargo run --release -p sextant-lab --example prices [-- POLICY [fleet]]`. Without a policy, or with an empty one,
+//! `sextant` runs. With `fleet` the parts reach each other over gRPC. Devices, prices, run times, target and loads are
+//! those of the experiment's file. The loads are multiples of what the simulated cheap devices carry alone. Both sides
+//! get the same Poisson arrivals, 30 s at each load after 2 s that don't count. The price of a batch's time shows which
+//! device made an answer.
 #![expect(clippy::print_stdout, reason = "prints its figures")]
 #![expect(
     clippy::disallowed_methods,
@@ -38,7 +38,7 @@ const EXPERIMENT: &str = "prices";
 const SEED: u64 = 7;
 /// Arrivals before this don't count.
 const WARM_UP: Nanos = 2_000_000_000;
-/// Arrivals after this don't come.
+/// No request arrives after this.
 const END: Nanos = 32_000_000_000;
 
 /// Figures of a run, by name, the unit last.
@@ -109,7 +109,7 @@ impl Comparison {
         })
     }
 
-    /// What the experiment finds that the cheap devices carry alone, requests per second.
+    /// The requests per second that the cheap devices carry alone, as the experiment finds.
     fn cheap_goodput(&self) -> Result<f64> {
         let plan = Plan {
             policies: vec![self.policy],
@@ -156,7 +156,7 @@ impl Comparison {
         Ok(figures(good, (dear, 1e3 * cost_usd / count), ms))
     }
 
-    /// Whether an hour of the device that ran it costs more than halfway from the cheap to the dear.
+    /// Whether an hour of the device that ran the query costs more than the mean of both prices.
     fn is_dear(&self, answer: &Answer) -> bool {
         let batch_s = answer.timings.compute_us / 1e6;
         let share = 1.0 / f64::from(answer.timings.batch_rows.max(1));
@@ -174,8 +174,8 @@ impl Comparison {
     }
 }
 
-/// `dear` and `cost`: the share of the rows that the dear devices ran, and the price of a thousand,
-/// US dollars. `ms`: quantiles of the latency.
+/// `dear` is the share of the rows that the dear devices ran, and `cost` is the price of a thousand rows, US dollars.
+/// `ms` gives quantiles of the latency.
 fn figures(good: f64, (dear, cost): (f64, f64), ms: impl Fn(f64) -> f64) -> Figures {
     [
         ("satisfaction_share", good),

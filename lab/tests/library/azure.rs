@@ -1,4 +1,4 @@
-//! Arrivals after a published trace.
+//! Arrivals that follow a published trace.
 
 use sextant_lab::azure::{self, Mapping, Synthetic};
 

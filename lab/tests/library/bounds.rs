@@ -162,7 +162,7 @@ fn two_kinds_of_devices_each_do_what_they_are_better_at() {
         priority: 0,
         weight: 1.0,
     };
-    // The first kind takes 1 ms and 4 ms, the second 4 ms and 1 ms: each takes one model.
+    // The first kind takes 1 ms and 4 ms for the two models, the second 4 ms and 1 ms, so each kind runs one model.
     let models = vec![model(1.0, 4.0), model(4.0, 1.0)];
     let devices = vec![Device { kind: 0 }, Device { kind: 1 }];
     let setting = setting(models, devices);

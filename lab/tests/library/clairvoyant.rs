@@ -7,8 +7,8 @@ use sextant_lab::{
 use sextant_schedule::{Delay, LatencyTable, NEVER, Nanos};
 use sextant_simulator::Record;
 
-/// By number of misses: the least device time of every way to give up requests and to split the
-/// others into batches of neighbours.
+/// The least device time for each number of misses, over all ways to give up requests and to split the others into
+/// batches of neighbours.
 fn by_misses(demand: &Demand<'_>, arrivals: &[Nanos]) -> Vec<f64> {
     let mut least = vec![f64::INFINITY; arrivals.len() + 1];
     for kept in 0_u32..1 << arrivals.len() {
@@ -25,7 +25,7 @@ fn by_misses(demand: &Demand<'_>, arrivals: &[Nanos]) -> Vec<f64> {
     least
 }
 
-/// Device time of the batches between the cuts; infinite when one is too long or late.
+/// Device time of the batches between the cuts; infinite if a batch is too long or late.
 fn cost_of(demand: &Demand<'_>, served: &[Nanos], cuts: u32) -> f64 {
     let (mut cost, mut first) = (0.0, 0);
     for last in 0..served.len() {
@@ -45,7 +45,7 @@ fn cost_of(demand: &Demand<'_>, served: &[Nanos], cuts: u32) -> f64 {
     cost
 }
 
-/// What chance could make of them: the least mean of two numbers of misses, at most `most`.
+/// The least mean device time of a random choice between two numbers of misses whose mean is at most `most`.
 fn mixed(least: &[f64], most: usize) -> f64 {
     let mut best = f64::INFINITY;
     for fewer in 0..=most {
@@ -159,7 +159,7 @@ fn a_goodput_lies_below_the_clairvoyant_bound_and_that_near_the_fluid_one() {
     let bound = value(&records, "clairvoyant_bound_rps", None).unwrap();
     let goodput = value(&records, "goodput_rps", Some("eager")).unwrap();
     let share = value(&records, "goodput_over_clairvoyant_share", Some("eager")).unwrap();
-    // A hundredth may be missed, which the fluid bound does not know.
+    // A hundredth of the requests may be missed; the fluid bound ignores this.
     assert!(
         bound > 0.95 * fluid && bound < fluid / 0.99,
         "{bound}, {fluid}"

@@ -101,7 +101,7 @@ fn light_load_runs_on_cheap_devices_and_heavy_load_on_dear_ones() {
         }
         let light = of("0.2x", "dear_share_percent");
         assert!(light <= 2.0, "{policy}: {light} %");
-        // What the cheap devices carry alone is a third of it; they are not left idle.
+        // The cheap devices can carry a third of this load alone, and they are not left idle.
         let heavy = of("3x", "dear_share_percent");
         assert!((50.0..=72.0).contains(&heavy), "{policy}: {heavy} %");
         let alone = value(&records, "inceptionresnetv2", *policy, "cheap_goodput_rps");
@@ -121,7 +121,7 @@ fn a_resumed_experiment_reports_what_an_uninterrupted_one_does() {
     };
     let whole = lines("symphony-fig4", &plan(None));
     assert_eq!(whole, lines("symphony-fig4", &plan(Some(path.clone()))));
-    // Cut in the middle of a line, as a full disk or a power failure would.
+    // The file is cut in the middle of a line, as a full disk or a power failure would cut it.
     let text = std::fs::read_to_string(&path).unwrap();
     std::fs::write(&path, &text[..text.len() * 2 / 3]).unwrap();
     let experiment = Experiment::named("symphony-fig4").unwrap();
@@ -135,7 +135,7 @@ fn a_resumed_experiment_reports_what_an_uninterrupted_one_does() {
     let records: Vec<String> = records.unwrap().iter().map(Record::to_json).collect();
     assert_eq!(records, whole);
     assert!(done.len() < 6, "finished units were run again: {done:?}");
-    // Another experiment's file is not taken for this one's.
+    // The file of another experiment is refused.
     let other = Experiment::named("symphony-table4").unwrap();
     let error = experiment::run(&other, &again, &mut |_| {}).unwrap_err();
     assert!(error.to_string().contains("line 1"), "{error}");

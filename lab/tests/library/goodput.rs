@@ -28,7 +28,7 @@ fn system(capacity: f64) -> impl Fn(f64) -> Result<Report, Infallible> {
 fn finds_the_edge_to_the_resolution_wherever_it_lies() {
     for capacity in [70.0, 500.0, 799.0, 800.0, 990.0, 1_500.0] {
         let found = Search::below(1_000.0).run(system(capacity)).unwrap();
-        // A hundredth more than the capacity misses a hundredth.
+        // At a rate a hundredth above the capacity, a hundredth of the requests is missed.
         let edge = capacity / 0.99;
         assert!(
             found.rps <= edge && found.rps > edge / 1.0031,

@@ -17,7 +17,7 @@ const SECOND: u64 = 1_000_000_000;
 const MS: u64 = 1_000_000;
 const LOAD: u64 = 8_330_000;
 
-/// A scheduler with a placement of its own.
+/// Schedulers, each with its own placement.
 const PAIRS: [(Policy, placement::Policy); 3] = [
     (Policy::Sextant, placement::Policy::Sextant),
     (Policy::Clockwork, placement::Policy::Clockwork),
@@ -139,7 +139,7 @@ fn assert_one_at_a_time(steps: &[Step], about: &str) {
     }
 }
 
-/// Most pages that were occupied on a device at any time. A LOAD occupies them from its start.
+/// The most pages that were occupied on a device at any time. A LOAD occupies its pages from its start.
 fn most_pages(report: &Report, device: DeviceIx) -> i64 {
     let mut changes: Vec<(u64, i64)> = Vec::new();
     changes.extend(
@@ -152,7 +152,7 @@ fn most_pages(report: &Report, device: DeviceIx) -> i64 {
             .iter()
             .map(|step| (step.end, -7)),
     );
-    // What is freed at a moment may be used in the same.
+    // Pages that are freed at a moment may be used at the same moment.
     changes.sort_unstable();
     let mut held = 0;
     let held = changes.iter().map(|(_, change)| {
@@ -319,7 +319,7 @@ fn times_scatter_as_clockwork_measured_them() {
     near(&switching.load.under, 348.0, 0.3);
 }
 
-/// The small version of a busy model beside a load that spreads.
+/// A small version of the experiment with a busy model beside a load that spreads over many models.
 #[test]
 fn a_busy_model_is_served_beside_many_that_have_to_be_loaded() {
     for pair in PAIRS {

@@ -1,4 +1,4 @@
-//! Models divided among sub-clusters: what the shipped experiment reports, and what is refused.
+//! Models divided among sub-clusters: the results of the shipped experiment, and the settings that are refused.
 
 use sextant_lab::partition::{self, Experiment, Plan};
 use sextant_partition::Policy;

@@ -1,4 +1,4 @@
-//! Faro's requests where any processor runs any job's, against numbers computed by hand.
+//! Faro's requests on processors that serve all jobs, compared with numbers computed by hand.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use sextant_scaling::autoscale;
 
 const MS: u64 = 1_000_000;
 
-/// Routers that take 5 ms.
+/// A setting whose routers take 5 ms.
 fn setting(counts: Vec<Vec<u32>>, processors: u32, service_ms: u64, target_ms: f64) -> Setting {
     Setting {
         rates: Rates::new(counts),
@@ -30,7 +30,7 @@ fn play(setting: &Setting) -> Report {
     pooled(setting, Policy::Sextant).unwrap()
 }
 
-/// Requests, refused ones, and those that were refused or late, of all jobs.
+/// The numbers of requests, of refused requests, and of refused or late requests, over all jobs.
 fn sums(report: &Report) -> (u64, u64, u64) {
     let jobs = report.jobs.iter();
     jobs.fold((0, 0, 0), |(requests, failed, violations), of| {
@@ -45,13 +45,13 @@ fn sums(report: &Report) -> (u64, u64, u64) {
 #[test]
 fn two_jobs_share_a_processor() {
     let at_once = |target_ms: f64| play(&setting(vec![vec![1, 1]], 1, 100, target_ms));
-    // Both pass their own router until 5 ms; one runs until 105 ms, the other until 205 ms, and is out at
+    // Both requests leave their routers at 5 ms. One runs until 105 ms; the other runs until 205 ms and is answered at
     // 210 ms. The scheduler leaves 10 ms for each pass.
     assert_eq!(sums(&at_once(225.0)), (2, 0, 0));
-    // What cannot be met is refused.
+    // A request that cannot be met is refused.
     let report = at_once(150.0);
     assert_eq!(sums(&report), (2, 1, 1));
-    // Half of the requests of the only minute, of one job all.
+    // Half of the requests of the only minute are violations: all of one job and none of the other.
     assert!((report.violation_percent - 50.0).abs() < 1e-9, "{report:?}");
     assert_eq!((report.replicas_mean, report.changes.len()), (1.0, 0));
 }
@@ -65,14 +65,14 @@ fn a_router_takes_one_at_a_time_in_both_directions() {
         },
         ..setting(vec![vec![20]], 20, 50, 150.0)
     };
-    // All twenty pass until 5, 10, .., 100 ms and run for 50 ms; the first answer waits until the last
-    // request has passed, so they are out at 105, 110, .., 200 ms: ten after 150 ms.
+    // The twenty requests pass the router at 5, 10, .., 100 ms and run for 50 ms. The first answer waits until the last
+    // request has passed, so the answers leave at 105, 110, .., 200 ms: ten of them after 150 ms.
     assert_eq!(sums(&play(&burst)), (20, 0, 10));
 }
 
 #[test]
 fn what_one_job_needs_moves_with_its_load() {
-    // 15 requests of 100 ms a second, first of one job and then of the other.
+    // 15 requests of 100 ms arrive a second, first of one job and then of the other.
     let minutes = (0..4).map(|minute| match minute < 2 {
         true => vec![900, 6],
         false => vec![6, 900],
@@ -103,7 +103,7 @@ fn every_request_ends_once_and_a_seed_says_everything() {
     assert_eq!(sums(&report).0, sent);
     assert_eq!(report, of(1));
     assert_ne!(report, of(2));
-    // They need 17 processors: a fifth more is enough, a fifth less is not.
+    // The requests need 17 processors: a fifth more is enough, a fifth less is not.
     assert!(report.violation_percent < 1.0, "{report:?}");
     let few = Setting {
         rates: rates.clone(),

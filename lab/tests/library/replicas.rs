@@ -1,5 +1,5 @@
-//! Autoscalers in the rules of Faro's simulator, against what that simulator did with the same requests:
-//! facts from executions of the published code, with times that are always the same.
+//! Autoscalers under the rules of Faro's simulator, compared with that simulator's results for the same requests. The
+//! results come from executions of the published code with constant run times.
 
 use std::path::Path;
 
@@ -27,7 +27,7 @@ fn run(rates: &Rates, processors: u32, policy: Policy) -> Report {
     World::new(setting(rates.clone(), processors, 180), policy).run()
 }
 
-/// When the replicas of a job changed, s, and to how many.
+/// When the replicas of a job changed, s, and their new number.
 fn changes(report: &Report, job: usize) -> Vec<(u32, u32)> {
     let changes = report.changes.iter().filter(|(_, of, _)| *of == job);
     changes
@@ -35,7 +35,7 @@ fn changes(report: &Report, job: usize) -> Vec<(u32, u32)> {
         .collect()
 }
 
-/// Violations may differ by one in a hundred: what falls together is ordered by rounding there.
+/// Violations may differ by one in a hundred, because rounding decides the order of simultaneous events there.
 fn assert_job(report: &Report, job: usize, (requests, failed, violations): (u64, u64, u64)) {
     let of = report.jobs[job];
     assert_eq!((of.requests, of.failed), (requests, failed), "job {job}");
@@ -52,7 +52,7 @@ fn a_burst_fills_the_queue_the_dispatcher_and_the_replicas() {
     let burst = Setting {
         initial: Some(2),
         queue: 5,
-        // All at once: the second is none.
+        // The law below sends all requests at once.
         ..setting(rates, 2, 100)
     };
     let report = World::new(
@@ -67,7 +67,7 @@ fn a_burst_fills_the_queue_the_dispatcher_and_the_replicas() {
     )
     .run();
     assert_eq!((report.jobs[0].requests, report.jobs[0].failed), (20, 5));
-    // The last are served at .715, .720 (not counted late) and .810.
+    // The last requests are answered at .715, .720 (not counted as late) and .810.
     assert_eq!(report.jobs[0].violations, 6);
 }
 
@@ -167,10 +167,10 @@ fn autoscalers_in_use_see_requests_that_come_wait_and_are_inside() {
     // 15 requests of 180 ms a second, for which one replica is too few from the beginning.
     let rates = Rates::new(vec![vec![900]; 2]);
     let grown = |policy: Policy| changes(&run(&rates, 5, policy), 0);
-    // 2.7 processors at 0.8 each, at the second tick; a replica starts in 35 s.
+    // 2.7 processors at 0.8 each are needed at the second tick; a replica starts in 35 s.
     assert_eq!(grown(Policy::Hpa), [(0, 1), (55, 4)]);
-    // Some forty are inside on average in the first 10 s: all processors.
+    // Some forty requests are inside on average in the first 10 s, so all processors are used.
     assert_eq!(grown(Policy::Kpa), [(0, 1), (45, 5)]);
-    // At 30 s the queue is full with 55: eleven, of which four more are allowed.
+    // At 30 s the queue is full and 55 requests are inside. They need eleven replicas, of which four more are allowed.
     assert_eq!(grown(Policy::KedaQueue), [(0, 1), (65, 5)]);
 }

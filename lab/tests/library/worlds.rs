@@ -55,7 +55,7 @@ fn run(setting: &Setting, rps: f64, seed: u64) -> Report {
     World::new(setting).run(source.as_mut(), span)
 }
 
-/// Each request of the span was answered once.
+/// Asserts that each request of the span was answered once.
 fn assert_complete(report: &Report, about: &str) {
     for tally in &report.models {
         assert_eq!(
@@ -75,7 +75,7 @@ fn late(report: &Report) -> u64 {
         .sum()
 }
 
-/// Policies that don't promise to send only what will be in time.
+/// Whether a policy may send requests that will be late.
 fn may_be_late(policy: Policy) -> bool {
     matches!(
         policy,

@@ -132,12 +132,12 @@ impl Reader {
         }
         assert!(
             !filled.contains(".example"),
-            "nothing stands for it: {filled}"
+            "no value replaces the example: {filled}"
         );
         filled
     }
 
-    /// A shell that runs a line after what was exported, in a folder.
+    /// A shell in `folder` that runs a line after the exports.
     fn shell(&self, line: &str, folder: &Path) -> Command {
         let script = format!("set -eu\n{}\n{line}", self.exports.join("\n"));
         let mut command = command_behind(&["bash".to_owned(), "-c".to_owned(), script]);
@@ -149,17 +149,17 @@ impl Reader {
         command
     }
 
-    /// Starts a process on a machine; a line that is to leave the shell free ends with `&`.
+    /// Starts a process on a machine. A line that leaves the shell free ends with `&`.
     fn serve(&mut self, line: &str, machine: &Path) {
         let line = line.trim_end().trim_end_matches('&');
         let mut command = self.shell(&format!("exec {line}"), machine);
-        // Other machines have this port, too, and their own of each.
+        // Each machine has this port, so the processes on one machine need other ones.
         command.env("SEXTANT_LISTEN", "127.0.0.1:0");
         let log = self.folder.path().join("serve.log");
         self.processes.push(Process::start(command, &log));
     }
 
-    /// Runs a line to its end, and returns what it said.
+    /// Runs a line to its end and returns its output.
     async fn run(&self, line: &str) -> String {
         let said = self.at("said");
         let output = || File::options().create(true).append(true).open(&said);
@@ -181,7 +181,7 @@ impl Reader {
         said
     }
 
-    /// Does what a line says; `machine` is where a process is to run.
+    /// Follows a line; `machine` is the folder in which a process runs.
     async fn follow(&mut self, line: &str, machine: &Path) -> String {
         let line = self.filled(line);
         if line.starts_with("export ") {
@@ -205,7 +205,7 @@ impl Reader {
         assert!(last.starts_with("sextant query "), "{last}");
         assert!(
             said.contains("mlp"),
-            "the answer names what gave it: {said}"
+            "the answer names the variant that gave it: {said}"
         );
     }
 }

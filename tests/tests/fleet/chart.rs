@@ -1,7 +1,7 @@
-//! What the Helm chart renders where the roles encrypt what they say to each other, started on this machine.
+//! The processes that the Helm chart renders with encryption between roles, started on this machine.
 //!
-//! `tests/chart/encrypted.json` is the record of it, which `cargo xtask chart-test` keeps true: environments of the
-//! Deployments, the Secrets that they mount, and the names of the certificates in these.
+//! `tests/chart/encrypted.json` records what the chart renders, and `cargo xtask chart-test` keeps it true: the
+//! environments of the Deployments, the Secrets that they mount, and the names of the certificates in these.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -23,7 +23,7 @@ struct Process {
     name: String,
     roles: Vec<String>,
     environment: BTreeMap<String, String>,
-    /// Secrets by the folders in which a pod has them.
+    /// Secrets by the folders in which a pod mounts them.
     secrets: BTreeMap<String, String>,
 }
 
@@ -46,7 +46,7 @@ impl Record {
         found.unwrap_or_else(|| panic!("no Deployment `{name}`"))
     }
 
-    /// The Secrets as folders, their certificates by one authority, as an issuer of the cluster makes them.
+    /// The Secrets as folders. One authority issues their certificates, as an issuer of the cluster does.
     fn secrets(&self) -> TempDir {
         let folder = tempfile::tempdir().expect("a folder");
         let key = KeyPair::generate().expect("a key");
@@ -84,11 +84,13 @@ impl Certificate {
 }
 
 impl Process {
-    /// The environment where Secrets are folders in `secrets`, and what a machine has once is free for each process.
+    /// The environment with Secrets as folders in `secrets`. Each process gets ports and devices of its own, because
+    /// all run on one machine.
     fn environment(&self, secrets: &Path) -> Vec<(String, String)> {
         let settings = self.environment.iter();
         let settings = settings.filter(|(name, _)| {
-            // Where the service and its port are told is the machine's; of `api` itself it is not encrypted here.
+            // The machine determines the addresses of the service. The clients' connections to `api` are not encrypted
+            // here.
             let is_of_place = ["SEXTANT_LISTEN", "SEXTANT_FLEET__ADVERTISE"].contains(&&***name);
             name.starts_with("SEXTANT_") && !is_of_place && !name.starts_with("SEXTANT_TLS__")
         });
@@ -111,7 +113,7 @@ impl Process {
         fleet.spawn_contained(name, &self.roles.join(","), &self.environment(secrets));
     }
 
-    /// The same process with the Secrets of another, and with every reason in its log why it is not let in.
+    /// The same process with the Secrets of another one, and with a log level that shows why its peers refuse it.
     fn with_secrets_of(&self, other: &Self) -> Self {
         let mut environment = self.environment.clone();
         let level = "info,sextant_links=debug".to_owned();
@@ -143,7 +145,8 @@ async fn the_charts_encrypted_roles_reach_each_other_and_nobody_else_may_lead() 
     let worker = &record.process("sextant-worker").environment["SEXTANT_WORKER__NAME"];
     loaded_on(&api, &[worker]).await;
 
-    // Whoever has the front end's certificate and reaches the stores may lead, and is heard by nobody.
+    // A process that has the front end's certificate and reaches the stores may lead, but no process follows its
+    // orders.
     fleet.stop("sextant-dispatcher");
     let stolen = record.process("sextant-dispatcher");
     let stolen = stolen.with_secrets_of(record.process("sextant-api"));
@@ -153,7 +156,7 @@ async fn the_charts_encrypted_roles_reach_each_other_and_nobody_else_may_lead() 
         (ready.status.as_u16() == 503).then_some(())
     })
     .await;
-    until("it leads", || async {
+    until("the impostor leads", || async {
         let metrics = fleet.api_of("impostor").get("/metrics").await.text();
         metrics
             .contains("sextant_dispatcher_leading 1")

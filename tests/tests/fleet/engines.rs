@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// What the API lists of the model's variants.
+/// The model's variants as the API lists them.
 async fn variants(api: &Api) -> Vec<Value> {
     let body = api.get("/v1/models/mlp/variants").await.json(200);
     body["variants"].as_array().expect("a list").clone()
@@ -13,7 +13,7 @@ fn of_engine<'a>(variants: &'a [Value], engine: &str) -> Vec<&'a Value> {
     variants.iter().filter(of_engine).collect()
 }
 
-/// What was measured, without what a later variant changes.
+/// The measurements of a variant, without the members that a later variant changes.
 fn measured(variant: &Value) -> Value {
     let mut measured = variant.clone();
     let fields = measured.as_object_mut().expect("an object");
@@ -60,7 +60,7 @@ async fn a_device_that_only_another_machine_has_gets_variants_that_answer() {
         answer.status.is_success().then_some(())
     })
     .await;
-    // Others go on to register.
+    // Other processes still register models.
     let job = api
         .register(digits::upload("digits", "cnn", "cnn-small"))
         .await;

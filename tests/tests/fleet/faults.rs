@@ -67,7 +67,7 @@ async fn the_leading_dispatcher_is_killed_and_another_takes_over() {
     load.answers(200).await;
     fleet.launch("dispatcher");
     load.answers(50).await;
-    // And back again: the first one now stands by.
+    // The first dispatcher, which now stands by, takes over again.
     fleet.kill("standby");
     load.answers(200).await;
     let tally = load.stop().await;
@@ -104,7 +104,7 @@ async fn a_front_end_is_killed_and_the_others_go_on() {
         other.post("/v1/queries", &query).await
     });
     fleet.kill("api");
-    // Its connection broke, or it was answered in time.
+    // The query's connection broke, or the query was answered in time.
     drop(asking.await);
     load.answers(200).await;
     let tally = load.stop().await;
@@ -169,7 +169,7 @@ async fn while_no_worker_is_reached_refusals_say_so_and_when_to_come_back() {
         .iter()
         .for_each(|name| fleet.freeze(name));
     // Queries that were in progress when the processes stopped are reported as lost.
-    until("a query is refused because nobody is reached", || async {
+    until("a refusal says that no worker is reached", || async {
         let answer = api.post("/v1/queries", &query).await;
         if answer.status.is_success() {
             return None;

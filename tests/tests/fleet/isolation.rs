@@ -14,7 +14,7 @@ async fn say(fleet: &Fleet, isolation: &str) {
 
 /// Waits until every worker runs models in processes of their own, or none does.
 async fn become_isolated(fleet: &Fleet, are: bool) {
-    until("every model runs where it is to", || async {
+    until("every model runs where it should", || async {
         let has = |worker: &&&str| !fleet.children(worker, "host").is_empty();
         (WORKERS.iter().filter(has).count() == usize::from(are) * WORKERS.len()).then_some(())
     })
@@ -35,7 +35,7 @@ async fn every_worker_changes_the_processes_of_its_models_and_no_query_is_lost()
     load.answers(100).await;
     let tally = load.stop().await;
     assert_eq!(tally.answered, tally.sent, "{tally:?}");
-    // The dispatcher, which decides about loads, is away, and later finds what others have loaded.
+    // The dispatcher, which decides about loads, is stopped, and later finds what others have loaded.
     fleet.kill("dispatcher");
     say(&fleet, "process").await;
     fleet.launch("dispatcher");

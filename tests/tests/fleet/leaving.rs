@@ -19,7 +19,7 @@ async fn a_worker_is_taken_out_under_load_and_loses_no_query() {
     load.answers(50).await;
     let mut client = fleet.client(&["worker", "drain", "worker-1", "--wait", "--force"]);
     let draining = thread::spawn(move || client.output().expect("the binary can be started"));
-    until("it is to leave", async || {
+    until("the worker is told to leave", async || {
         let workers = api.get("/v1/workers").await.json(200);
         (workers["workers"][0]["leaving"] == true).then_some(())
     })

@@ -36,10 +36,10 @@ async fn a_small_model_is_planned_for_by_the_machine_and_the_reason_follows_the_
         reasons(&api).await.iter().find_map(|it| rates(it))
     })
     .await;
-    // 105 us of one of two cores are stated for a query of one row, before much was seen.
+    // At first the plan uses the assumed time of a query of one row: 105 us on one of two cores.
     assert!(first.1 <= 2.0 * 1e6 / 105.0, "{first:?}");
     let load = Load::start(api.clone(), 4, None).await;
-    let later = until("the reason has the load of now", async || {
+    let later = until("the reason shows the present load", async || {
         let reasons = reasons(&api).await;
         let rates = reasons.iter().filter_map(|it| rates(it));
         rates

@@ -27,7 +27,7 @@ use sextant_tests::{
     until,
 };
 
-/// A fleet that has learnt one model of the example, on every worker.
+/// A fleet in which one model of the example is registered and loaded on every worker.
 async fn fleet() -> Fleet {
     let fleet = Fleet::start(FleetSettings::default());
     learn(&fleet.api()).await;

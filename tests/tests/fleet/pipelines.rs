@@ -1,4 +1,4 @@
-//! Pipelines in a fleet: every front end knows them, and a step finds another worker.
+//! Pipelines in a fleet: every front end knows them, and a step goes to another worker if its worker is lost.
 
 use serde_json::{Value, json};
 use sextant_tests::{Api, Fleet, FleetSettings, digits, until};

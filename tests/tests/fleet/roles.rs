@@ -1,4 +1,4 @@
-//! Processes come, go and change places.
+//! Processes start, end and change places.
 
 use super::*;
 use sextant_tests::Load;
@@ -34,9 +34,9 @@ async fn each_role_in_a_process_of_its_own_answers_queries() {
     answer.problem(400, "invalid_tensor");
 }
 
-/// What `digits` has cost and how many of its queries are in that, once there are so many.
+/// The cost of `digits`, once it includes `queries` queries.
 async fn digits_cost(api: &Api, queries: u64) -> f64 {
-    until("the costs are told", async || {
+    until("the costs are shown", async || {
         let answer = api.get("/v1/costs").await;
         let body = answer.status.is_success().then(|| answer.json(200))?;
         let of = body.pointer("/applications/0")?;
@@ -49,7 +49,7 @@ async fn digits_cost(api: &Api, queries: u64) -> f64 {
 async fn a_front_end_tells_what_queries_cost() {
     let fleet = fleet().await;
     let api = fleet.api();
-    // One was asked until it was answered.
+    // One query was sent until it was answered.
     let before = digits_cost(&api, 1).await;
     let images = digits::Images::load("test");
     let mut sum = 0.0;

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use super::*;
 use sextant_tests::Load;
 
-/// Everything but workers in one process, and a pool of emulated devices of which one answers about
-/// fifty queries a second.
+/// All roles except the worker in one process, and a pool of emulated devices, each of which answers about fifty
+/// queries a second.
 const SETTINGS: [&str; 9] = [
     "worker.emulated.types.small.speed=0.01",
     "worker.emulated.delays=false",
@@ -27,7 +27,7 @@ fn fleet_of_one() -> Fleet {
     fleet
 }
 
-/// The pool as `GET /v1/scaling` has it.
+/// The pool in the answer to `GET /v1/scaling`.
 async fn pool(api: &Api) -> Value {
     let body = api.get("/v1/scaling").await.json(200);
     let pools = body["pools"].as_array().expect("a list");
@@ -152,7 +152,7 @@ async fn children_share_the_cores_and_the_memory_of_their_machine() {
     assert_eq!(held.len(), expected, "held to other cores: {held:?}");
 }
 
-/// The cores that a process may run on, as the system writes them.
+/// The cores that a process may use, in the format of the system.
 fn cores_of(process: u32) -> String {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).expect("it lives");
     let line = status
@@ -170,9 +170,9 @@ async fn workers_outlive_a_crash_of_their_autoscaler_and_end_with_it_when_it_is_
     fleet.kill("api");
     fleet.launch("api");
     settles(&fleet.api(), 1).await;
-    assert_eq!(children(&fleet), before, "none was started twice");
+    assert_eq!(children(&fleet), before, "no worker was started twice");
     fleet.stop("api");
-    assert_eq!(children(&fleet), Vec::<u32>::new(), "all have ended");
+    assert_eq!(children(&fleet), Vec::<u32>::new(), "no worker is left");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -187,7 +187,7 @@ async fn a_worker_of_a_pool_that_is_taken_out_is_replaced_first() {
     let path = format!("/v1/workers/{}/drain", names[0]);
     let worker = api.post(&path, &json!({})).await.json(200);
     assert_eq!(worker["leaving"], true, "{worker}");
-    let after = until("another is there in its place", async || {
+    let after = until("another worker has replaced it", async || {
         let now = workers(&api).await;
         (now.len() == 1 && now != names).then_some(now)
     })

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use super::*;
 
-/// An authority, and a certificate of it for processes on the loopback interface.
+/// An authority and a certificate that it issued for processes on the loopback interface.
 fn certificates() -> TempDir {
     let folder = tempfile::tempdir().expect("a folder");
     let write = |name: &str, text: String| {
@@ -159,7 +159,7 @@ async fn keys_and_their_limits_hold_at_every_front_end() {
     .await;
 }
 
-/// A setup in which nobody has any rights looks healthy otherwise.
+/// A service in which no user has any rights looks healthy otherwise.
 #[tokio::test]
 async fn a_service_whose_keys_nobody_has_says_so() {
     const ADMIN: &str = "an-administrators-key-for-tests";
@@ -188,7 +188,7 @@ async fn a_service_whose_keys_nobody_has_says_so() {
     let made = api.send_with(Method::POST, "/v1/keys", &headers, body.into_bytes());
     made.await.created();
 
-    // Any key suffices, whoever has made it.
+    // Any key suffices, whoever made it.
     let folder = tempfile::tempdir().expect("a folder");
     let data = cluster.into_data(folder.path());
     let cluster = TestCluster::start_with(&data, keys(&[]));

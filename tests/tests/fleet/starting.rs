@@ -1,4 +1,4 @@
-//! Processes that start while a store is away.
+//! Processes that start while a store is unavailable.
 
 use std::{
     fs::{self, File},
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use super::*;
 
-/// A front end that may not have its stores yet. Killed when dropped.
+/// A front end that may not have its stores yet. It is killed when dropped.
 struct StartingFrontEnd {
     child: Child,
     folder: TempDir,
@@ -64,7 +64,7 @@ impl StartingFrontEnd {
 
     async fn ended(mut self) -> (ExitStatus, String) {
         let child = std::cell::RefCell::new(&mut self.child);
-        let status = until("it ends", || async {
+        let status = until("the front end ends", || async {
             child.borrow_mut().try_wait().expect("a child")
         })
         .await;

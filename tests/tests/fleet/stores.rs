@@ -56,8 +56,8 @@ async fn postgres_restarts_and_a_registration_goes_on() {
     let id = accepted["job"].as_str().expect("a job").to_owned();
     fleet.postgres.restart();
     load.answers(50).await;
-    let over = until("the registration is over", || async {
-        // While the registry is away, answers say so.
+    let over = until("the registration has ended", || async {
+        // While the registry is unavailable, answers say so.
         let answer = api.get(&format!("/v1/jobs/{id}")).await;
         let job: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
         (job["state"] == "succeeded" || job["state"] == "failed").then_some(job)
@@ -86,7 +86,7 @@ async fn a_worker_loads_from_an_artefact_store_that_stumbles() {
     loaded_on(&fleet.api(), &["worker-3"]).await;
     fleet.kill("worker-2");
     answers(&fleet.api()).await;
-    assert!(fleet.s3.faults().injected() > 0, "nothing went wrong");
+    assert!(fleet.s3.faults().injected() > 0, "no fault was injected");
 }
 
 #[tokio::test]
@@ -136,7 +136,7 @@ async fn a_change_without_the_registry_is_acknowledged_with_its_audit_entry() {
         let api = api.clone();
         async move { api.put("/v1/artefacts/kept.jsonl", "{}").await }
     });
-    // The store has the file; the client is not told yet.
+    // The store has the file, but the client has no answer yet.
     until("the file is stored", || async {
         let answer = api.get("/v1/artefacts/kept.jsonl").await;
         answer.status.is_success().then_some(())
@@ -149,7 +149,7 @@ async fn a_change_without_the_registry_is_acknowledged_with_its_audit_entry() {
     assert_eq!(entries["entries"][0]["subject"], "kept.jsonl", "{entries}");
 }
 
-/// Workers map large models from their caches, whatever the state of the bucket.
+/// Workers map large models from their caches, even if the bucket is unavailable.
 #[tokio::test]
 async fn mapped_models_come_from_the_caches_before_the_bucket() {
     let fleet = Fleet::start(FleetSettings {
@@ -167,7 +167,7 @@ async fn mapped_models_come_from_the_caches_before_the_bucket() {
     }
 }
 
-/// A front end shows its metrics when they matter most.
+/// A front end shows its metrics even while a store is unavailable.
 #[tokio::test]
 async fn metrics_say_which_store_is_away() {
     let mut fleet = Fleet::over_stores(FleetSettings::default());
@@ -262,7 +262,7 @@ async fn a_backup_of_a_fleet_is_restored_into_an_empty_one_that_answers_alike() 
     let folder = tempfile::tempdir().expect("a folder");
     let backup = folder.path().join("backup").display().to_string();
     let own = fleet.postgres.url();
-    // It runs.
+    // The service runs meanwhile.
     done(&over(&fleet, &["backup", &backup], (&own, "")));
     let other = fleet.postgres.database("restored");
     let refused = over(&fleet, &["restore", &backup], (&other, ""));

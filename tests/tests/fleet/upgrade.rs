@@ -1,4 +1,4 @@
-//! A fleet whose processes speak as the release before is upgraded under load, process by process.
+//! A fleet whose processes use the messages of the release before is upgraded under load, process by process.
 
 use super::*;
 use sextant_tests::{

@@ -1,4 +1,4 @@
-//! Versions, kept answers and feedback where front ends, dispatcher and stores are processes of their own.
+//! Versions, kept answers and feedback, with front ends, dispatcher and stores in processes of their own.
 
 use futures::future::join_all;
 use sextant_tests::{Answer, Load};
@@ -43,8 +43,8 @@ async fn current(api: &Api) -> u64 {
     versions["current"].as_u64().expect("a version")
 }
 
-/// The registry has the switch, those who answer have not heard of it: what was answered before goes on being answered,
-/// and the switch is shown when the store is back.
+/// The registry has the switch, but the processes that answer do not know it. The version from before goes on
+/// answering, and the switch takes effect when the store is back.
 #[tokio::test]
 async fn a_switch_amid_which_redis_is_lost_comes_to_one_current_version() {
     let mut fleet = fleet().await;
@@ -82,7 +82,7 @@ async fn a_switch_amid_which_redis_is_lost_comes_to_one_current_version() {
     }
 }
 
-/// A second front end, whose inputs stay with it.
+/// A second front end, which keeps its inputs instead of sending them to the dispatcher.
 fn keeping(fleet: &mut Fleet) -> Api {
     fleet.spawn("keeping", "api", &["fleet.inline_bytes=0"]);
     fleet.api_of("keeping")
@@ -103,7 +103,7 @@ async fn of_equal_queries_that_come_to_a_front_end_at_once_one_runs() {
     let api = keeping(&mut fleet);
     let body = json!({"resources": {"cache_bytes": 1 << 20}});
     api.patch("/v1/applications/digits", &body).await.json(200);
-    // From here on, answers of the variant are given without a comparison.
+    // From here on, answers of the variant are kept without a comparison.
     let kept = ask_until_kept(&api, 0).await;
     let images = digits::Images::load("test");
     let ask = async |image: usize| {
@@ -125,7 +125,8 @@ async fn front_ends_answer_by_what_they_have_kept_and_right_after_a_switch_by_th
     next(&api, "logistic").await;
     let body = json!({"resources": {"cache_bytes": 1 << 20}, "feedback": {}});
     api.patch("/v1/applications/digits", &body).await.json(200);
-    // Small inputs travel to the dispatcher, which keeps their answers; the others stay here.
+    // Small inputs go to the dispatcher, which keeps their answers. The other inputs and their answers stay in the
+    // front end.
     let mut given = 0;
     for api in [api.clone(), keeping(&mut fleet)] {
         until("answers have tokens", || async {
@@ -142,7 +143,7 @@ async fn front_ends_answer_by_what_they_have_kept_and_right_after_a_switch_by_th
         let after = ask(&api, 0).await;
         assert_eq!(after["version"], 2, "{after}");
         assert_ne!(after["outputs"], before["outputs"]);
-        // Feedback joins both, whichever process kept them.
+        // Feedback matches both kinds of answers, whichever process kept them.
         let kept = ask_until_kept(&api, 0).await;
         for (answer, version) in [(&before, 1), (&after, 2), (&kept, 2)] {
             let label = digits::digit(&answer["outputs"][0]["data"]);
@@ -163,7 +164,7 @@ async fn front_ends_answer_by_what_they_have_kept_and_right_after_a_switch_by_th
         await_version(&api, 1).await;
     }
     // Demand that needs no device is reported as such.
-    until("what needed no device is told", || async {
+    until("demand that needed no device is shown", || async {
         ask_until_kept(&api, 0).await;
         let scaling = api.get("/v1/scaling").await.json(200);
         let classes = scaling["demand"]["classes"].as_array()?;

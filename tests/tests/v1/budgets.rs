@@ -1,14 +1,14 @@
-//! `PATCH /v1/applications/{application}`: a budget, what it refuses, and what keeps it.
+//! `PATCH /v1/applications/{application}`: a budget, the queries that it refuses, and how long it holds.
 
 use serde_json::{Value, json};
 use sextant_tests::{Answer, Api, TestCluster, digits, until};
 
 const DIGITS: &str = "/v1/applications/digits";
 
-/// US dollars an hour: a minute's worth pays for a few queries of the device below.
+/// US dollars an hour: a minute of it pays for a few queries of the device below.
 const SMALL: f64 = 0.01;
 
-/// A service whose one device costs 36 dollars an hour.
+/// A service whose only device costs 36 dollars an hour.
 async fn dear() -> TestCluster {
     let set = [
         "worker.devices=emulated:1@dear",
@@ -30,12 +30,12 @@ async fn set_budget(api: &Api, usd: Value) -> Value {
     api.patch(DIGITS, &body).await.json(200)
 }
 
-/// Asks until a query is refused under this code; the refusal, and what each answer before it cost, US
+/// Sends queries until one is refused with this code. Returns the refusal and the costs of the answers before it, US
 /// dollars.
 async fn ask_until(api: &Api, code: &str) -> (Answer, Vec<f64>) {
     let mut costs = Vec::new();
     loop {
-        // Each look asks once; the service may not have heard of the budget or have loaded anything yet.
+        // Each look sends one query; the service may not know the budget yet and may have loaded nothing.
         let answer = until("a query is answered or refused for the budget", || async {
             let answer = ask(api).await;
             let is_over = answer.status.is_success() || answer.text().contains(code);
@@ -51,7 +51,7 @@ async fn ask_until(api: &Api, code: &str) -> (Answer, Vec<f64>) {
     }
 }
 
-/// The refusal of a query that can be paid later: it says when.
+/// Checks the refusal of a query that can be paid for later: it says when.
 fn says_when(refused: &Answer) {
     let problem = refused.problem(429, "budget_exhausted");
     let wait_ms = problem["retry_after_ms"].as_u64().expect("a time");
@@ -72,8 +72,8 @@ async fn a_budget_refuses_what_it_cannot_pay_until_it_is_raised() {
     assert_eq!(set["resources"]["budget_per_hour_usd"], SMALL);
     let (refused, costs) = ask_until(&api, "budget_exhausted").await;
     says_when(&refused);
-    assert!(!costs.is_empty(), "a full bucket pays for some");
-    // Raised, it pays at once. Whoever names the model or would take anything is charged, too.
+    assert!(!costs.is_empty(), "a full bucket pays for some queries");
+    // A raised budget pays at once. Queries that name the model or use best effort are charged, too.
     set_budget(&api, json!(1000.0)).await;
     until("the raised budget pays", || async {
         ask(&api).await.status.is_success().then_some(())
@@ -82,7 +82,7 @@ async fn a_budget_refuses_what_it_cannot_pay_until_it_is_raised() {
     let input = digits::Images::load("test").input(0);
     set_budget(&api, json!(0.0)).await;
     let named = json!({"model": "mlp", "inputs": input});
-    let refused = until("nothing is paid any more", || async {
+    let refused = until("no query is paid for any more", || async {
         let answer = api.post("/v1/queries", &named).await;
         (!answer.status.is_success()).then_some(answer)
     })
@@ -96,7 +96,7 @@ async fn a_budget_refuses_what_it_cannot_pay_until_it_is_raised() {
         .problem(429, "budget_exhausted");
     let set = set_budget(&api, Value::Null).await;
     assert!(set.get("resources").is_none(), "{set}");
-    until("nothing is held back any more", || async {
+    until("queries are answered without a budget", || async {
         ask(&api).await.status.is_success().then_some(())
     })
     .await;

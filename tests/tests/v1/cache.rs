@@ -5,7 +5,7 @@ use sextant_tests::{Answer, Api, Settings, TestCluster, digits, until};
 
 const DIGITS: &str = "/v1/applications/digits";
 
-/// A service whose digits are answered by one model, from a cache.
+/// A service in which one model answers `digits`, with a cache.
 async fn caching() -> TestCluster {
     let cluster = digits::service(Settings::default()).await;
     let api = cluster.api();
@@ -25,7 +25,7 @@ async fn ask(api: &Api, image: usize, explain: bool) -> Value {
     .await
 }
 
-/// Asks for an image until its answer comes from the cache.
+/// Sends an image until its answer comes from the cache.
 async fn ask_until_cached(api: &Api, image: usize) -> Value {
     until("the answer is kept", || async {
         let answer = ask(api, image, true).await;
@@ -71,7 +71,7 @@ async fn the_same_inputs_are_answered_without_a_device() {
     assert!(counter(&api, "cache_hits_total").await >= 1.0);
     let rows = counter(&api, "cache_misses_total").await;
     assert!(rows >= 1.0, "{rows}");
-    // Other inputs are other answers.
+    // Other inputs get other answers.
     let other = ask(&api, 1, false).await;
     assert!(other.get("cached").is_none(), "{other}");
 }
@@ -107,7 +107,7 @@ async fn a_model_that_was_replaced_is_not_answered_for() {
     let api = cluster.api();
     let before = ask_until_cached(&api, 4).await;
     assert_eq!(api.delete("/v1/models/mlp").await.status, 204);
-    // Another file under the same name.
+    // Registers another file under the same name.
     let job = api
         .register(digits::upload("digits", "mlp", "logistic"))
         .await;

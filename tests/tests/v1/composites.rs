@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use sextant_tests::{Api, Settings, TestCluster, digits, root, until};
 
-/// Registers the cascade of the examples as a variant of `digits` by the program, which waits until it is measured.
+/// Registers the example's cascade with the command line, which waits until the cascade is measured.
 fn register(cluster: &TestCluster, more: &[&str]) -> Value {
     let file = root().join("examples/pipelines/cascade.yaml");
     let file = file.to_string_lossy().into_owned();
@@ -20,7 +20,7 @@ fn figure(of: &Value, name: &str) -> f64 {
     found.unwrap_or_else(|| panic!("no `{name}` in {of}"))
 }
 
-/// Asks about an image until it is answered: models may be on their way to a device.
+/// Sends an image until it is answered; the models may still be loading.
 async fn ask(api: &Api, application: &str, targets: Value) -> Value {
     let images = digits::Images::load("test");
     let query = json!({"application": application, "explain": true, "targets": targets, "inputs": images.input(0)});
@@ -54,7 +54,7 @@ async fn an_accuracy_of_the_whole_is_measured_kept_and_honoured() {
     assert!(figure(&figures, "cost_per_1k_usd") > 0.0, "{figures}");
     let api = cluster.api();
     let job = made["measured"]["job"].as_str().map(str::to_owned);
-    assert_eq!(job, None, "it has been measured");
+    assert_eq!(job, None, "the measurement has ended");
     let jobs = api.get("/v1/jobs?kind=measure").await.json(200);
     let job = &jobs["jobs"][0];
     assert_eq!(
@@ -71,10 +71,10 @@ async fn an_accuracy_of_the_whole_is_measured_kept_and_honoured() {
     assert_eq!(
         shown(&api).await["measured"]["figures"],
         figures,
-        "it is kept"
+        "the figures are kept"
     );
 
-    // Without a set nothing is known of the whole.
+    // Without a set, nothing is measured of the whole pipeline.
     let change = json!({"validation": null});
     let path = "/v1/pipelines/careful-digits";
     let changed = api.patch(path, &change).await.json(200);
@@ -90,7 +90,7 @@ fn careful(targets: &Value) -> Value {
     json!({"application": "careful-digits", "targets": targets, "inputs": images.input(0)})
 }
 
-/// Queries to the cascade get what was measured of it, and no more.
+/// The targets of queries to the cascade are compared with its measured figures.
 async fn targets_are_held_to(api: &Api, figures: &Value) {
     let (lower, value) = (figure(figures, "lower"), figure(figures, "value"));
     let met = ask(
@@ -128,7 +128,7 @@ async fn a_model_that_a_pipeline_follows_makes_its_figure_stale() {
     let made = register(&cluster, &["--variant-of", "digits"]);
     assert_eq!(made["measured"]["state"], "current", "{made}");
     let api = cluster.api();
-    // The dear model is another one from now on: the figures are those of another pipeline.
+    // The expensive model is replaced, so the figures belong to another pipeline.
     assert!(api.delete("/v1/models/cnn-small").await.status.is_success());
     until("the cascade cannot run", || async {
         shown(&api).await["unusable"].is_string().then_some(())
@@ -144,20 +144,20 @@ async fn a_model_that_a_pipeline_follows_makes_its_figure_stale() {
         validation_name: "validation.npz",
     };
     assert_eq!(api.register(upload).await["state"], "succeeded");
-    let anew = until("it is measured anew", || async {
+    let anew = until("the cascade is measured again", || async {
         let shown = shown(&api).await;
         (shown["measured"]["state"] == "current").then_some(shown)
     })
     .await;
     assert_eq!(
         anew["version"], made["version"],
-        "its definition is what it was"
+        "the definition has not changed"
     );
     let jobs = api.get("/v1/jobs?kind=measure").await.json(200);
     assert_eq!(jobs["jobs"].as_array().map(Vec::len), Some(2), "{jobs}");
 }
 
-/// A cascade of two models of which the dear one answers where the cheap one gives more rows than `rows`.
+/// A cascade of two models. The expensive one answers if the cheap one gives more rows than `rows`.
 fn cascade(rows: u32) -> Value {
     json!({"name": "careful-digits", "validation": {"file": "sets/digits.npz"},
     "inputs": [{"name": "pixels", "datatype": "FP32", "shape": [1, 64]}],
@@ -184,7 +184,7 @@ async fn one_that_is_made_again_is_measured_anew() {
             (&made["version"], &made["measured"]["state"]),
             (&json!(1), &json!("measuring"))
         );
-        let measured = until("it is measured", || async {
+        let measured = until("the cascade is measured", || async {
             let shown = shown(&api).await;
             (shown["measured"]["state"] == "current").then_some(shown)
         })
@@ -192,12 +192,12 @@ async fn one_that_is_made_again_is_measured_anew() {
         figures.push(measured["measured"]["figures"]["value"].clone());
         assert_eq!(api.delete(path).await.status, 204);
     }
-    assert_ne!(figures[0], figures[1], "they ask the same models");
-    // One that goes while it is measured leaves nothing in the way of the next one.
+    assert_ne!(figures[0], figures[1], "the cascades run the same models");
+    // A cascade that is deleted while it is measured does not prevent the measurement of the next one.
     api.post("/v1/pipelines", &cascade(0)).await.json(201);
     assert_eq!(api.delete(path).await.status, 204);
     api.post("/v1/pipelines", &cascade(0)).await.json(201);
-    until("the next one is measured", || async {
+    until("the next cascade is measured", || async {
         (shown(&api).await["measured"]["state"] == "current").then_some(())
     })
     .await;
@@ -207,7 +207,7 @@ async fn one_that_is_made_again_is_measured_anew() {
 async fn a_cascade_answers_for_an_application_where_it_is_the_cheapest_that_is_good_enough() {
     let cluster = digits::service(Settings::default()).await;
     let api = cluster.api();
-    // Beside these two a cascade of both has its place.
+    // Next to these two models, a cascade of both is useful.
     for model in ["mlp", "cnn-large"] {
         api.delete(&format!("/v1/models/{model}")).await;
     }
@@ -257,7 +257,8 @@ async fn a_cascade_answers_for_an_application_where_it_is_the_cheapest_that_is_g
     );
     let steps = answer["explanation"]["steps"].as_array().expect("steps");
     assert!(steps.iter().any(|step| step["name"] == "fast"), "{answer}");
-    // What is cheap and good enough answers as before, and so does what is more accurate than the cascade.
+    // A cheap model that is accurate enough answers as before, and so does a model that is more accurate than the
+    // cascade.
     let easy = ask(&api, "digits", json!({"min_accuracy": 0.5})).await;
     assert_eq!(easy["model"], "logistic", "{easy}");
     let all = easy["explanation"]["candidates"]
@@ -339,7 +340,7 @@ async fn what_is_no_variant_of_an_application_is_refused() {
         let detail = problem["detail"].as_str().expect("a detail");
         assert!(detail.contains(what), "{detail}");
     }
-    // A set that does not fit ends the job with a reason.
+    // A set that does not fit the pipeline ends the job with a reason.
     api.put("/v1/artefacts/sets/odd.csv", "a,label\n1,2\n")
         .await;
     let odd = definition(json!({"validation": {"file": "sets/odd.csv"}}));

@@ -1,9 +1,9 @@
-//! `/v1/costs`, and what each query cost.
+//! `/v1/costs`, and the cost of each query.
 
 use serde_json::{Value, json};
 use sextant_tests::{Api, digits, until};
 
-/// US dollars an hour of the one device.
+/// Price of the only device, US dollars an hour.
 const HOUR_USD: f64 = 36.0;
 
 const QUERIES: usize = 32;
@@ -13,7 +13,7 @@ fn number(value: &Value, pointer: &str) -> f64 {
     number.unwrap_or_else(|| panic!("`{pointer}` is missing in {value}"))
 }
 
-/// So many images, the first ones, as one query.
+/// One query with the first `rows` images.
 fn query(images: &digits::Images, rows: usize) -> Value {
     let pixels: Vec<f32> = (0..rows)
         .flat_map(|row| images.pixels(row).to_vec())
@@ -23,9 +23,9 @@ fn query(images: &digits::Images, rows: usize) -> Value {
     json!({"application": "digits", "inputs": [input]})
 }
 
-/// The costs, once so many queries are in them.
+/// The costs, once they include `queries` queries.
 async fn costs(api: &Api, queries: usize) -> Value {
-    until("the costs of all queries are told", async || {
+    until("the costs of all queries are shown", async || {
         let answer = api.get("/v1/costs").await;
         let body = answer.status.is_success().then(|| answer.json(200))?;
         let told = body.pointer("/applications/0/queries")?.as_u64()?;
@@ -101,9 +101,9 @@ async fn queries_pay_by_rows_and_add_up_to_what_their_application_cost() {
     assert_eq!(
         number(&later, "/applications/0/usd"),
         usd,
-        "idling is no use"
+        "idle time counts for no application"
     );
-    // No device costs more than its price.
+    // A device costs at most its price.
     let milliseconds = number(&later, "/until_ms") - number(&later, "/since_ms");
     let most = milliseconds / 3.6e6 * HOUR_USD;
     assert!(number(&later, "/total_usd") <= most * 1.001, "{later}");

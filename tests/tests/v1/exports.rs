@@ -23,20 +23,20 @@ fn index() -> Value {
     serde_json::from_slice(&file("exports.json")).expect("the index is JSON")
 }
 
-/// Hands in a registration; the job when it is over.
+/// Sends a registration and returns its job when it has ended.
 async fn hand_in(api: &Api, form: Form) -> Value {
     let accepted = api.multipart("/v1/models", form).await.json(202);
     api.job_over(accepted["job"].as_str().expect("a job")).await
 }
 
-/// Asks a model with an input that it does not take.
+/// Sends a model an input that it does not accept.
 async fn ask_in_vain(api: &Api, model: &str, input: Value) {
     let query = json!({"model": model, "inputs": [input]});
     let refused = api.post("/v1/queries", &query).await;
     refused.problem(400, "invalid_tensor");
 }
 
-/// Registers an export for an application of its own; the job when it is over.
+/// Registers an export for an application of its own and returns the job when it has ended.
 pub async fn register(api: &Api, name: &str, (model, outputs): (&str, &[&str])) -> Value {
     let metric = &index()[name]["metric"];
     let body = json!({"name": model, "metric": metric});
@@ -94,7 +94,7 @@ async fn what_libraries_export_registers_and_is_measured_as_they_do() {
             (measured - reaches).abs() <= 0.01 * scale,
             "{name}: {measured} for {reaches}"
         );
-        // Scales of a whole batch are the one reason to keep queries apart.
+        // Only scales that a model computes over a whole batch keep queries apart.
         let apart = apart(&api, name).await;
         assert!(
             apart.iter().all(|it| it.contains("-int8d-")),
@@ -103,7 +103,7 @@ async fn what_libraries_export_registers_and_is_measured_as_they_do() {
     }
 }
 
-/// The variants of a model that answer one query at a time.
+/// The variants of a model that run one query at a time.
 async fn apart(api: &Api, model: &str) -> Vec<String> {
     let page = api.get(&format!("/v1/models/{model}")).await.json(200);
     let reasons = page["apart"].as_object().into_iter().flatten();
@@ -141,7 +141,7 @@ async fn a_map_from_class_to_probability_is_answered_as_a_tensor() {
         changes.contains("`output_probability` was a map"),
         "{changes}"
     );
-    // NumPy's 64-bit floats come as they are.
+    // NumPy's 64-bit floats are accepted unchanged.
     let query = json!({"model": "flowers", "targets": {"min_accuracy": 0.9}, "inputs": [
         {"name": "X", "shape": [1, 4], "datatype": "FP64", "data": [5.1, 3.5, 1.4, 0.2]},
     ]});
@@ -187,7 +187,7 @@ async fn the_most_likely_classes_come_with_their_names() {
     let refused = api.post("/v1/queries", &query).await;
     refused.problem(400, "invalid_request");
 
-    // The extension of the Open Inference Protocol: `score:position:name`.
+    // Classifications of the Open Inference Protocol have the form `score:position:name`.
     let mut infer = json!({"inputs": [input], "outputs": [
         {"name": "output_probability", "parameters": {"classification": 9}}]});
     let path = "/v2/models/flowers/infer";
@@ -294,7 +294,7 @@ async fn elements_that_the_models_type_cannot_hold_are_refused() {
     assert_eq!(refused["code"], "invalid_tensor", "{refused}");
 }
 
-/// Registers a model without labels for an application of its own; the job when it is over.
+/// Registers a model without labels for an application of its own and returns the job when it has ended.
 async fn register_unlabelled(api: &Api, name: &str, model: Vec<u8>, records: String) -> Value {
     let body = json!({"name": name, "metric": "mae"});
     api.post("/v1/applications", &body).await.created();
@@ -303,7 +303,7 @@ async fn register_unlabelled(api: &Api, name: &str, model: Vec<u8>, records: Str
     job
 }
 
-/// Registers a model without labels for an application; the job when it is over.
+/// Registers a model without labels for an application and returns the job when it has ended.
 async fn try_unlabelled(
     api: &Api,
     (application, name): (&str, &str),
@@ -333,7 +333,7 @@ async fn an_input_that_is_the_same_in_every_query_is_given_once() {
         rows.iter().map(line).collect()
     };
 
-    // As it is, each query is one record, and what could be done about it is said.
+    // Without the flag each query is one record, and the job says what could be done about it.
     let whole = lines(&|row| json!({"x": [row], "scale": 2.0}));
     let job = register_unlabelled(&api, "whole", scaled(), whole).await;
     let changes = job["result"]["changes"].to_string();
@@ -374,7 +374,7 @@ async fn an_input_that_is_the_same_in_every_query_is_given_once() {
         .await
         .problem(400, "invalid_tensor");
 
-    // The same again is the same; another value is another version.
+    // The same registration again is the same version; another value is another version.
     let again = api.multipart("/v1/models", with("twice", "scale=2")).await;
     again.json(200);
     let other = api.multipart("/v1/models", with("twice", "scale=3")).await;
@@ -393,7 +393,7 @@ async fn an_input_that_is_the_same_in_every_query_is_given_once() {
     }
 }
 
-/// Asks all at once, so that what shares a batch would be seen.
+/// Sends all queries at once, so that an influence between queries of one batch would show.
 async fn ask_together(api: &Api, model: &str, inputs: Vec<Value>) -> Vec<Value> {
     let asked = inputs.into_iter().map(|input| {
         let query = json!({"model": model, "inputs": [input]});
@@ -427,7 +427,7 @@ async fn a_vector_of_any_length_is_one_record() {
         }
     }
 
-    // Without batches there is no dimension that counts rows.
+    // Without batches no dimension counts rows.
     let x = json!({"name": "x", "shape": [3], "datatype": "FP32", "data": [1, 3, 2]});
     let y = json!({"name": "y", "parameters": {"classification": 2}});
     let question = json!({"inputs": [x], "outputs": [y]});
@@ -461,7 +461,7 @@ async fn records_that_do_not_stay_apart_share_no_batch() {
         for answer in answers {
             let shares = answer["outputs"][0]["data"].as_array().expect("a list");
             let sum: f64 = shares.iter().filter_map(Value::as_f64).sum();
-            // Of a row alone, each element is all there is in its column.
+            // In a row alone, each element is the whole of its column.
             let alone = if model == "mixed" { 4.0 } else { 1.0 };
             assert!((sum - alone).abs() < 1e-4, "{answer}");
             assert_eq!(answer["timings"]["batch_rows"], 1, "{answer}");
@@ -486,7 +486,7 @@ async fn answers_that_are_drawn_at_random_are_no_sign_of_mixed_records() {
     let answer = api.post("/v1/queries", &query).await.json(200);
     assert_eq!(answer["outputs"][0]["shape"], json!([2, 4]), "{answer}");
 
-    // A model that takes no batches does not fit there, and why it takes none is said.
+    // A model that takes no batches does not fit this application, and the error says why it takes none.
     let mixed = ("random", "mixed");
     let job = try_unlabelled(&api, mixed, Rows::Mixed.bytes(), records).await;
     assert_eq!(job["error"]["code"], "signature_mismatch", "{job}");

@@ -18,7 +18,7 @@ use tokio::{
 const DIGITS: &str = "/v1/applications/digits";
 const OF_DIGITS: &str = "/v1/applications/digits/feedback";
 
-/// A service whose digits take feedback.
+/// A service whose application `digits` takes feedback.
 async fn taking(settings: Value) -> TestCluster {
     let cluster = digits::service(Settings {
         set: vec!["storage.prune_feedback_every_s=1".to_owned()],
@@ -31,7 +31,7 @@ async fn taking(settings: Value) -> TestCluster {
     cluster
 }
 
-/// The answer to images of the test set, which has a token.
+/// The answer to images of the test set, with its token.
 async fn ask(api: &Api, images: &[usize]) -> Value {
     let test = digits::Images::load("test");
     let pixels: Vec<f32> = images
@@ -55,7 +55,7 @@ fn token(answer: &Value) -> String {
     token.unwrap_or_else(|| panic!("{answer}")).to_owned()
 }
 
-/// What the answer says each image shows.
+/// The class that the answer gives each image.
 fn predicted(answer: &Value) -> Vec<usize> {
     let scores = answer["outputs"][0]["data"].as_array().expect("scores");
     scores
@@ -141,7 +141,7 @@ async fn the_same_again_counts_once_and_another_value_is_refused() {
     give(&api, &other).await.problem(409, "feedback_exists");
     let both = give(&api, &json!([item, other])).await.json(200);
     assert_eq!(both["refusals"][0]["index"], 1, "{both}");
-    // What was answered is kept, whatever becomes of the process, and a token outlives it.
+    // Feedback survives the end of the process, and so do tokens.
     cluster.kill();
     cluster.launch();
     let api = cluster.api();
@@ -208,7 +208,7 @@ async fn what_does_not_fit_is_refused_item_by_item() {
         refusals.iter().all(|it| it["code"] == "invalid_feedback"),
         "{taken}"
     );
-    // A line that is no JSON costs the others nothing; NaN is none.
+    // An invalid line of JSON does not affect the other lines; NaN is not valid JSON.
     let text = format!(
         "{{\"token\":\"{one}\",\"label\":1}}\n{{\"token\":\"{two}\",\"row\":0,\"label\":NaN}}\n\n{{\"token\"\n\
          {{\"token\":\"{two}\",\"row\":0,\"label\":1e999}}\n{{\"token\":\"{two}\",\"row\":0,\"label\":2}}"
@@ -284,10 +284,10 @@ async fn thousands_come_in_one_body_and_go_as_csv() {
     api.get(&format!("{OF_DIGITS}?format=orc"))
         .await
         .problem(400, "invalid_request");
-    // What is too much goes by itself, and stays counted.
+    // Feedback beyond the limit is removed by itself, but still counts in the figures.
     let few = json!({"feedback": {"keep_days": 2, "reward": "lower", "max_bytes": 1 << 16}});
     api.patch(DIGITS, &few).await.json(200);
-    let left = until("the oldest are gone", || async {
+    let left = until("the oldest feedback is gone", || async {
         let left = lines(&api).await.len();
         (left < 40 * 32).then_some(left)
     });
@@ -296,7 +296,7 @@ async fn thousands_come_in_one_body_and_go_as_csv() {
     assert_eq!(told["models"][0]["reward"]["rows"], 40 * 32, "{told}");
 }
 
-/// A Parquet file holds what the lines do.
+/// Checks that a Parquet file holds the same as the lines.
 fn columns_are_lines(file: Vec<u8>, lines: &[Value]) {
     let file = SerializedFileReader::new(Bytes::from(file)).expect("a file");
     let rows = file.get_row_iter(None).expect("rows");
@@ -324,7 +324,7 @@ async fn a_better_answer_counts_for_one_and_against_the_other() {
     assert_eq!(give(&api, &item).await.json(200)["repeated"], 1);
     let back = json!({"token": token(&other), "preferred_to": token(&one)});
     give(&api, &back).await.problem(409, "feedback_exists");
-    // A third answer is not better than one of which something else was said, so nothing is said of it.
+    // A third answer cannot be preferred to an answer that already has feedback, and the refused item is not kept.
     let third = ask(&api, &[3]).await;
     let late = json!({"token": token(&third), "preferred_to": token(&other)});
     give(&api, &late).await.problem(409, "feedback_exists");
@@ -373,7 +373,7 @@ async fn feedback_is_erased_by_query_and_by_subject() {
     let told = api.get("/v1/applications/digits/accuracy").await.json(200);
     assert_eq!(
         told["models"][0]["online"]["rows"], 3,
-        "what counted stays: {told}"
+        "counted feedback stays counted: {told}"
     );
 }
 
@@ -478,7 +478,7 @@ async fn a_model_that_is_worse_than_it_was_measured_is_told_to_be_trained_again(
         message["seen"].as_f64() < message["limit"].as_f64(),
         "{message}"
     );
-    until("it is noted that it was told", || async {
+    until("the alarm shows when it was sent", || async {
         let told = api.get("/v1/applications/digits/accuracy").await.json(200);
         let alarm = told["models"][0]["alarms"][0].clone();
         assert_eq!(alarm["kind"], "level", "{told}");

@@ -27,7 +27,7 @@ async fn text(api: &Api, path: &str) -> String {
     String::from_utf8(get(api, path).await).expect("text")
 }
 
-/// Runs a job in small chunks; it when it is over.
+/// Runs a job in small chunks and returns it when it has ended.
 async fn answer(api: &Api, model: &str, input: &str, output: &str) -> Value {
     let body = json!({"model": model, "input": input, "output": output, "chunk": 17});
     let queued = api.post("/v1/jobs", &body).await.json(202);
@@ -40,7 +40,7 @@ fn written(folder: &Path, write: impl FnOnce(&Path)) -> Vec<u8> {
     fs::read(path).expect("the file is there")
 }
 
-/// The class that each row of a table of scores has the most of.
+/// The class with the highest score in each row of a table.
 fn classes(table: &str) -> Vec<i64> {
     let mut rows = table.lines();
     let names: Vec<String> = (0..10).map(|at| format!("scores.{at}")).collect();
@@ -71,7 +71,7 @@ async fn a_data_frame_is_answered_as_its_validation_set_was_scored() {
     let right = classes.iter().zip(&images.labels).filter(|(a, b)| a == b);
     assert!(right.count() * 10 >= images.len() * 9);
 
-    // Among other files of a folder its suffix tells; the answers are the same by whatever way they come.
+    // In a folder with other files, the suffix determines the format. The answers are the same in every format.
     let same = answer(&api, "mlp", "frames/in.parquet", "frames/again/out.jsonl").await;
     assert_eq!(same["progress"]["failed"], 0, "{same}");
     let lines = text(&api, "frames/again/out.jsonl").await;
@@ -81,7 +81,7 @@ async fn a_data_frame_is_answered_as_its_validation_set_was_scored() {
     });
     assert_eq!(of_lines.collect::<Vec<_>>(), classes);
 
-    // They go back into a data frame, too.
+    // Answers can also be written as a data frame.
     let job = answer(&api, "mlp", "frames/in.parquet", "frames/out.parquet").await;
     assert_eq!(job["progress"]["failed"], 0, "{job}");
     let file = get(&api, "frames/out.parquet").await;

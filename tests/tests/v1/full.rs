@@ -1,4 +1,4 @@
-//! Models beyond a device's memory: each is registered where others are loaded, and each answers.
+//! Models that exceed a device's memory together: each is registered while others are loaded, and each answers.
 
 use std::sync::{
     Arc,
@@ -16,7 +16,7 @@ use sextant_tests::{
 /// Applications with one model each.
 const MODELS: usize = 8;
 
-/// One emulated device that has room for three of them.
+/// One emulated device that has room for three of the models.
 const SETTINGS: [&str; 6] = [
     "worker.devices=emulated:1",
     "worker.emulated.measured=true",
@@ -54,7 +54,7 @@ fn question(number: usize, input: &Value) -> Value {
     json!({"application": name(number), "inputs": input, "targets": {"latency_ms": 10_000.0}})
 }
 
-/// Whether a query is answered; whoever is refused is told to try again.
+/// Whether a query is answered; a refusal says when to try again.
 async fn is_answered(api: &Api, query: &Value) -> bool {
     let answer = api.post("/v1/queries", query).await;
     if answer.status == 200 {
@@ -81,7 +81,7 @@ async fn models_beyond_the_memory_of_a_device_are_registered_and_answer() {
     let input = Images::load("test").input(0);
     let first = register(&api, 0).await;
     assert_eq!(first["state"], "succeeded", "{first}");
-    // Meanwhile somebody asks the first one all the time.
+    // Meanwhile a client sends queries to the first model all the time.
     let ends = Arc::new(AtomicBool::new(false));
     let answered = Arc::new(AtomicUsize::new(0));
     let (stop, count, asking) = (Arc::clone(&ends), Arc::clone(&answered), cluster.api());

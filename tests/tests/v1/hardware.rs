@@ -1,9 +1,9 @@
-//! Types of devices with prices of their own, in one process.
+//! Device types with prices of their own, in one process.
 
 use serde_json::{Value, json};
 use sextant_tests::{Api, TestCluster, digits, until};
 
-/// A service with a cheap slow device and a dear fast one.
+/// A service with a cheap slow device and an expensive fast one.
 async fn two_types() -> TestCluster {
     let set = [
         "worker.devices=emulated:1@slow,emulated:1@fast",
@@ -17,7 +17,7 @@ async fn two_types() -> TestCluster {
     digits::with_mlp(&set).await
 }
 
-/// The model's variants that nothing dominates.
+/// The model's variants that no other variant dominates.
 async fn frontier(api: &Api) -> Vec<Value> {
     let body = api.get("/v1/models/mlp/variants").await.json(200);
     let variants = body["variants"].as_array().expect("a list").clone();
@@ -96,7 +96,7 @@ async fn a_query_sees_the_price_of_each_type_and_stays_below_its_own() {
         json!({"application": "digits", "inputs": digits::Images::load("test").input(0),
             "targets": targets})
     };
-    // Loaded on both devices: a candidate for each.
+    // The variant is loaded on both devices, so there is a candidate for each.
     let costs = until("both devices have the variant", async || {
         let answer = api
             .post("/v1/queries?explain=true", &query(json!({})))

@@ -1,9 +1,9 @@
-//! Queries that are hard on an engine: each has a coded answer, and nobody else notices.
+//! Queries that are hard on an engine: each gets a coded answer, and no other query is affected.
 
 use serde_json::{Value, json};
 use sextant_tests::{Answer, Api, Settings, TestCluster, Upload, onnx, until};
 
-/// A service with one variant or two of each model, whose runs may take a second.
+/// A service with one or two variants of each model, whose runs may take a second.
 fn service(set: &[&str]) -> TestCluster {
     let common = [
         "variants.engines=ort",
@@ -40,7 +40,7 @@ async fn ask(api: &Api, application: &str, largest: f64) -> Answer {
     api.post("/v1/queries", &query).await
 }
 
-/// The outputs of a query that harms nobody.
+/// The outputs of a harmless query.
 async fn answered(api: &Api, application: &str) -> Value {
     ask(api, application, 3.0).await.json(200)["outputs"][0]["data"].clone()
 }
@@ -74,7 +74,7 @@ async fn a_query_that_never_ends_is_ended_and_costs_nobody_else() {
         assert_eq!(answered(&api, "turns").await, json!([3.0, 0.0]));
     }
     assert_eq!(executors(&cluster), before, "a thread was left behind");
-    until("nothing computes any more", || async {
+    until("no thread computes any more", || async {
         let busy = cluster.busy_threads();
         let busy = busy.iter().any(|name| name.starts_with("sextant-exec"));
         (!busy).then_some(())
@@ -82,7 +82,7 @@ async fn a_query_that_never_ends_is_ended_and_costs_nobody_else() {
     .await;
 }
 
-/// Two models, the engine of each in a process of its own that may take 1 GB.
+/// A service in which the engine of each model has a process of its own that may take 1 GB.
 fn isolated() -> TestCluster {
     service(&[
         "worker.isolation=process",
@@ -122,7 +122,7 @@ async fn an_isolated_query_that_never_ends_is_ended_with_its_process() {
     assert_eq!(answered(&api, "turns").await, json!([3.0, 0.0]));
     assert_eq!(answered(&api, "good").await, json!([3.0, 0.0]));
     let [first, other] = cluster.children("host")[..] else {
-        panic!("not a process for each artefact");
+        panic!("each artefact has a process");
     };
     let endless = ask(&api, "turns", 1e18).await;
     endless.problem(400, "time_exceeded");
@@ -132,7 +132,7 @@ async fn an_isolated_query_that_never_ends_is_ended_with_its_process() {
     assert_eq!(now.len(), 2, "{now:?}");
     assert!(
         !(now.contains(&first) && now.contains(&other)),
-        "one is new"
+        "one process is new"
     );
 }
 
@@ -145,7 +145,7 @@ async fn processes_that_are_killed_under_load_lose_no_query() {
     let asking = (0..4).map(|_| async {
         for _ in 0..200 {
             let answer = ask(&api, "good", 3.0).await;
-            // Answered, or told to come back: each query has one outcome.
+            // Each query has one outcome: it is answered, or told to try again.
             match answer.status.as_u16() {
                 503 => drop(answer.problem(503, "unavailable")),
                 _ => assert_eq!(answer.json(200)["outputs"][0]["data"], json!([3.0, 0.0])),
@@ -188,7 +188,7 @@ async fn inputs_that_would_take_more_memory_than_there_is_are_refused_before_the
     };
     let answer = ask(512).await.json(200);
     assert_eq!(answer["outputs"][0]["data"], json!([1.0, -1.0]), "{answer}");
-    // Its run would take 1.6 TB.
+    // Its run would need 1.6 TB.
     let problem = ask(640_000).await.problem(400, "invalid_tensor");
     let detail = problem["detail"].as_str().unwrap_or_default();
     assert!(detail.contains("too long"), "{problem}");

@@ -2,7 +2,7 @@
 
 use sextant_tests::hostile;
 
-/// Most that a registration may take of the service, bytes.
+/// The most memory that a registration may take in the service, bytes.
 const MOST_BYTES: u64 = 64 << 20;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -13,7 +13,7 @@ async fn no_registration_ends_the_service_or_keeps_others_from_theirs() {
     assert!(survival.tried >= 60, "{survival:?}");
 }
 
-/// Sets are read in the process that measures, and models are adapted there: the service passes them on.
+/// The process that measures reads the sets and adapts the models; the service only passes them on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_registration_takes_memory_of_the_service() {
     for growth in hostile::growths().await {
@@ -32,7 +32,7 @@ async fn no_registration_takes_memory_of_the_service() {
     }
 }
 
-/// The outlines of mapped models are read there, too, and there it is found out what is made of them.
+/// That process also reads the outlines of mapped models and determines what is made of them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_mapped_model_takes_memory_of_the_service() {
     for growth in hostile::growths_of_mapped().await {

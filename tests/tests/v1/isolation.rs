@@ -1,15 +1,15 @@
-//! Whose models run in processes of their own: by who registered them, and by what an administrator says, also while
-//! they are loaded.
+//! Which models run in processes of their own. It depends on who registered them and on what an administrator sets,
+//! also while they are loaded.
 
 use serde_json::{Value, json};
 use sextant_tests::{Answer, Api, Settings, TestCluster, Upload, hog, onnx, until};
 
 const ADMIN: &str = "an-administrators-key-for-tests";
 
-/// What the models answer to what they are asked.
+/// The models' answer to the query.
 const ANSWER: [f64; 2] = [3.0, 0.0];
 
-/// A service with keys, and one that registers and asks.
+/// A service with keys, and a key that registers and sends queries.
 struct Bed {
     cluster: TestCluster,
     secret: String,
@@ -52,10 +52,10 @@ impl Bed {
         self.cluster.api().with_key(&self.secret)
     }
 
-    /// Waits until so many processes run engines; the models answer all the time.
+    /// Waits until `processes` processes run engines; the models answer all the time.
     async fn becomes(&self, processes: usize, models: &[&str]) {
         let team = self.team();
-        until("engines run where they are to", || async {
+        until("engines run where they should", || async {
             for model in models {
                 let answer = answer(&team, model).await.json(200);
                 assert_eq!(answer["outputs"][0]["data"], json!(ANSWER));
@@ -65,7 +65,7 @@ impl Bed {
         .await;
     }
 
-    /// Waits until there is a process that runs an engine, all of whose threads keep to a core.
+    /// Waits until an engine runs in a process and all threads of this process keep to a core.
     async fn keeps_to(&self, core: usize) {
         until("the process of an engine keeps to its core", || async {
             let processes = self.cluster.children("host").into_iter();
@@ -78,7 +78,7 @@ impl Bed {
     }
 }
 
-/// Registers a model under an application of its own name; its document.
+/// Registers a model under an application of its own name and returns its document.
 async fn register(api: &Api, name: &str) -> Value {
     api.create_application(name).await;
     let upload = Upload {
@@ -96,7 +96,7 @@ async fn register(api: &Api, name: &str) -> Value {
 
 /// Waits until a model answers.
 async fn ask(api: &Api, name: &str) {
-    let answered = until("it is loaded", || async {
+    let answered = until("the model is loaded", || async {
         let answered = answer(api, name).await;
         answered.status.is_success().then_some(answered)
     })
@@ -111,7 +111,7 @@ async fn answer(api: &Api, name: &str) -> Answer {
     api.post("/v1/queries", &query).await
 }
 
-/// Says where the models of an application run.
+/// Sets the isolation of an application's models.
 async fn say(api: &Api, application: &str, isolation: Value) {
     let path = format!("/v1/applications/{application}");
     let change = json!({"resources": {"isolation": isolation}});
@@ -130,7 +130,7 @@ async fn models_of_keys_are_isolated_unless_an_administrator_says_otherwise() {
     let by = json!({"name": bed.id, "administrator": false});
     assert_eq!(theirs["registered_by"], by);
     assert_eq!(bed.cluster.children("host").len(), 1);
-    // Whoever registers does not decide.
+    // A key that registers models does not decide about isolation.
     let here = json!({"resources": {"isolation": "worker"}});
     let refused = bed.team().patch("/v1/applications/theirs", &here).await;
     refused.problem(403, "forbidden");
@@ -138,7 +138,7 @@ async fn models_of_keys_are_isolated_unless_an_administrator_says_otherwise() {
     bed.becomes(0, &["ours", "theirs"]).await;
     say(&bed.admin(), "ours", json!("process")).await;
     bed.becomes(1, &["ours", "theirs"]).await;
-    // Taken back: as it was.
+    // Without these settings the state is as before.
     say(&bed.admin(), "ours", Value::Null).await;
     say(&bed.admin(), "theirs", Value::Null).await;
     bed.becomes(1, &["ours", "theirs"]).await;
@@ -162,7 +162,7 @@ async fn processes_keep_to_the_cores_of_their_worker() {
     let bed = Bed::start_with("process", &[format!("worker.pin={core}")]).await;
     register(&bed.team(), "kept").await;
     bed.keeps_to(core).await;
-    // One that takes its place does as well.
+    // A process that replaces it keeps to the core as well.
     for process in bed.cluster.children("host") {
         bed.cluster.kill_child(process);
     }

@@ -109,7 +109,7 @@ async fn a_table_is_answered_row_by_row() {
     assert!(right.count() >= 18, "{read:?}");
 }
 
-/// Spare capacity is shared: who comes later with little is not behind who came first with much.
+/// Jobs share the spare capacity: a small job does not wait for a large one that came first.
 #[tokio::test]
 async fn a_short_job_ends_beside_a_long_one() {
     let cluster = digits::shared().await;
@@ -157,7 +157,7 @@ async fn a_job_without_one_good_record_has_failed() {
         failure.contains("none of its 2 records") && failure.contains("invalid_record"),
         "{job}"
     );
-    // What was wrong with each stands where the answers would.
+    // The output has an error in place of each answer.
     let said = answers(&api, "nothing/out.jsonl").await;
     assert!(
         said.len() == 2 && said.iter().all(|it| it["error"].is_object()),
@@ -378,7 +378,7 @@ async fn formats_folders_and_webhooks_that_make_no_sense_are_refused() {
         .problem(404, "artefact_not_found");
 }
 
-/// Numbers that look random and are the same each time.
+/// Pseudo-random numbers that are the same each time.
 struct Chance(u64);
 
 impl Chance {
@@ -430,7 +430,7 @@ async fn twenty_power_cuts_leave_the_bytes_of_an_undisturbed_run() {
         let mut api = cluster.api();
         api.post("/v1/jobs", &body(&id, round)).await.json(202);
         while cuts < CUTS && api.job(&id).await["state"] != "succeeded" {
-            // Not to wait for anything: the moment is what chance says.
+            // This waits for no state: chance chooses the moment of the kill.
             tokio::time::sleep(Duration::from_millis(chance.below(600))).await;
             cluster.kill();
             cluster.launch();

@@ -1,4 +1,4 @@
-//! `/v1/models` with models whose weights are mapped in place of being read.
+//! `/v1/models` with models whose weights are mapped instead of read.
 
 use std::fs;
 
@@ -40,7 +40,7 @@ async fn a_mapped_model_is_measured_and_answers_as_any_other() {
                 assert_eq!(digit as i64, images.labels[at], "{variant}");
             }
         }
-        // What a service leaves that was killed goes with the next one.
+        // The next start removes what a killed service left.
         assert!(folders(&cluster) > 0);
         cluster.kill();
         assert!(folders(&cluster) > 0);

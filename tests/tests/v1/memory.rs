@@ -1,10 +1,10 @@
-//! `/v1/queries`: what large queries take, a bounded multiple of their bodies and never the service's life.
+//! `/v1/queries`: large queries take a bounded multiple of their bodies and never end the service.
 
 use futures::future::join_all;
 use serde_json::json;
 use sextant_tests::texts::{BODY_BYTES, Texts, empty_strings, service, within, without_engine};
 
-/// What requests may hold; a quarter of the default, so that bodies of a quarter do.
+/// The most that requests may hold, a quarter of the default, because the bodies are a quarter of the default.
 const ROOM_BYTES: u64 = 256 << 20;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -37,11 +37,12 @@ async fn many_that_ask_for_much_are_answered_or_told_to_wait() {
     }
     assert!(answered > 0);
     let taken = cluster.peak_bytes().saturating_sub(before);
-    // Each of these takes nearly all of the room that large ones have, one after the other. What one of them had the allocator
-    // gives back when the thread that freed it has time for that, so that on a busy machine it is there beside the next.
+    // Each query takes nearly all of the room for large queries, one after the other. The allocator gives back the
+    // memory of a query when the thread that freed it has time for that. On a busy machine this memory still counts
+    // beside the next query.
     let most = 2 * ROOM_BYTES;
     assert!(taken <= most, "`{taken}` bytes of `{most}`");
-    // Texts come back as they were, and there is room again.
+    // Texts come back unchanged, and there is room again.
     let texts = json!(["", "a", "é😀", "\"quoted\" \\ and\nbroken", " "]);
     let query = json!({"application": "echo", "inputs": [
         {"name": "x", "shape": [1, 5], "datatype": "BYTES", "data": texts},

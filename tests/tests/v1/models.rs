@@ -1,11 +1,11 @@
-//! `/v1/models`: registration, from the upload to the measured variants, and what it refuses.
+//! `/v1/models`: registration, from the upload to the measured variants, and refusals.
 
 use serde_json::{Value, json};
 use sextant_tests::{Api, Settings, TestCluster, Upload, digits, onnx};
 
 mod refusals;
 
-/// Registers under a name of its own and returns the code of the failure.
+/// Registers under the upload's own name and returns the code of the failure.
 async fn failure(api: &Api, upload: Upload<'_>) -> String {
     let name = upload.name.to_owned();
     let answer = api.upload(upload).await;
@@ -34,7 +34,7 @@ async fn failure(api: &Api, upload: Upload<'_>) -> String {
     job["error"]["code"].as_str().expect("a code").to_owned()
 }
 
-/// Clients of the protocol learn that a registration has failed, and why.
+/// Checks that clients of the protocol learn that a registration has failed, and why.
 async fn told_by_protocol(api: &Api, name: &str, why: &str) {
     let index = api.post("/v2/repository/index", &json!({})).await.json(200);
     let mut entries = index.as_array().expect("a list").iter();
@@ -124,7 +124,7 @@ fn check_measurement(variant: &Value) {
     assert!(sizes.is_sorted());
 }
 
-/// Every engine that the service has makes variants, and they agree on what they read.
+/// Every engine of the service makes variants, and all engines read the model alike.
 #[tokio::test]
 async fn every_engine_makes_variants() {
     let cluster = TestCluster::start(Settings {
@@ -256,7 +256,7 @@ async fn a_validation_set_may_be_json_lines() {
     assert_eq!(accuracy("lines").await, accuracy("logistic").await);
 }
 
-/// A model whose labels were forgotten outranks nobody: its agreement with itself is no accuracy.
+/// A model without labels by mistake ranks above no other: its agreement with itself is not accuracy.
 #[tokio::test]
 async fn agreement_meets_no_accuracy() {
     let cluster = TestCluster::start(Settings::default());
@@ -350,10 +350,10 @@ async fn a_model_that_is_hard_on_an_engine_fails_alone() {
     }
     let endless = hostile("endless", onnx::HostileModel::Endless);
     assert_eq!(failure(&api, endless).await, "time_exceeded");
-    // A gigabyte more than the limit, and less than the machine has.
+    // This is a gigabyte more than the limit and less than the machine has.
     let huge = hostile("huge", onnx::HostileModel::Huge(4 << 30));
     assert_eq!(failure(&api, huge).await, "memory_exceeded");
-    // An engine that descends by the depth of the graph has the stack for it.
+    // An engine that recurses by the depth of the graph has enough stack for it.
     let deep = api
         .register(hostile("deep", onnx::HostileModel::Chain(6000)))
         .await;
@@ -391,7 +391,7 @@ async fn a_registration_that_never_ends_can_be_cancelled_and_the_next_one_procee
         .await
         .json(202);
     let job = accepted["job"].as_str().expect("a job").to_owned();
-    sextant_tests::until("it runs in an engine", || async {
+    sextant_tests::until("an engine runs the model", || async {
         let step = api.job(&job).await["step"].clone();
         let runs = ["inspect", "generate:int8s", "measure:ort-fp32-basic-t1"];
         step.as_str()

@@ -1,4 +1,4 @@
-//! `/v1/pipelines`: a picture or a sentence in, a label out, by models that were registered.
+//! `/v1/pipelines`: a picture or a sentence goes in and a label comes out, with registered models.
 
 use std::io::Cursor;
 
@@ -43,7 +43,7 @@ fn output<'a>(answer: &'a Value, name: &str) -> &'a Value {
     &output.unwrap_or_else(|| panic!("no `{name}` in {answer}"))["data"]
 }
 
-/// Asks with a file until the pipeline answers: its models may still be on their way to a device.
+/// Sends a file until the pipeline answers; its models may still be loading.
 async fn ask(api: &Api, name: &str, body: Vec<u8>) -> Value {
     let path = format!("/v1/pipelines/{name}/queries");
     until("the pipeline answers", || async {
@@ -72,7 +72,7 @@ async fn pictures_are_read_as_their_pixels_are() {
         correct += usize::from(digit as i64 == images.labels[index]);
         alike += usize::from(digit == digits::digit(output(&asked, "scores")));
     }
-    // A picture has 256 shades where the data set has 17: single images may come out otherwise.
+    // A picture has 256 shades and the data set has 17, so single images may get another label.
     assert!(
         correct >= 93 && alike >= 97,
         "{correct} of 100 right, {alike} as by their pixels"
@@ -145,11 +145,11 @@ async fn a_cascade_asks_the_dear_model_where_the_cheap_one_is_unsure() {
     assert!(correct >= 93, "{correct} of 100 images were read correctly");
     assert!(
         (1..100).contains(&dear),
-        "the dear model was asked {dear} times of 100"
+        "the expensive model was used {dear} times of 100"
     );
 }
 
-/// What a cascade is for: as right as the dear model alone, for less.
+/// The purpose of a cascade: it is as accurate as the expensive model alone and costs less.
 #[tokio::test]
 async fn the_threshold_of_a_cascade_is_chosen_on_a_validation_set() {
     let cluster = digits::service(Settings::default()).await;
@@ -208,10 +208,10 @@ async fn the_threshold_of_a_cascade_is_chosen_on_a_validation_set() {
     let (code, answer) = tune("0.9999");
     assert!(
         answer["chosen"].is_null(),
-        "none of them is as right as that"
+        "none of the thresholds is that accurate"
     );
     assert_eq!(code, Some(1), "nothing is registered");
-    // What somebody has registered under the name of those that are tried stays.
+    // A pipeline that a user has registered under the temporary name is kept.
     let definition = String::from_utf8(example("tuned.yaml")).expect("text");
     let own = definition
         .replace("careful-digits", "careful-digits-tuning")
@@ -320,7 +320,7 @@ async fn sentences_are_understood_and_embedded_also_after_a_restart() {
         )
         .await;
     refused.problem(400, "invalid_request");
-    // The tokenizer is that of the registration, whatever lies under its path now.
+    // The pipeline keeps the tokenizer of its registration, whatever the file under its path is now.
     assert!(
         api.put("/v1/artefacts/tokenizers/sentiment.json", "{}")
             .await
@@ -367,7 +367,7 @@ async fn a_job_has_a_pipeline_answer_each_record_in_its_place() {
         "{text}"
     );
     assert_eq!(answers[1]["error"]["code"], "invalid_tensor", "{text}");
-    // Online queries alone are what is asked for.
+    // Only online queries may have targets.
     let body = json!({"application": "sentences", "targets": {"min_accuracy": 0.5},
         "input": "in/texts.jsonl", "output": "out/never.jsonl"});
     let queued = api.post("/v1/jobs", &body).await.json(202);
@@ -415,7 +415,7 @@ async fn a_job_has_a_pipeline_answer_each_picture_of_a_folder() {
     }
     assert_eq!(answers[5]["file"], "album/notes.txt");
     assert_eq!(answers[5]["error"]["code"], "invalid_tensor", "{text}");
-    // A folder of answers has a file for each.
+    // A folder of answers has a file for each record.
     let apart = job("application", "album", "read/album/").await;
     assert_eq!(apart["result"]["files"], 6, "{apart}");
     let text = api.get("/v1/artefacts/read/album/3.png.jsonl").await.text();
@@ -424,7 +424,7 @@ async fn a_job_has_a_pipeline_answer_each_picture_of_a_folder() {
         (&answer["index"], &answer["file"]),
         (&json!(0), &json!("album/3.png"))
     );
-    // What takes no strings takes no files, and a file of an unknown kind is no record.
+    // A model that takes no strings takes no files, and a file of an unknown kind is not a record.
     let numbers = job("model", "mlp", "read/never.jsonl").await;
     assert_eq!(numbers["error"]["code"], "invalid_record", "{numbers}");
     api.put("/v1/artefacts/album/more.tiff", "?")
@@ -448,7 +448,7 @@ async fn bad_inputs_name_the_step_and_cost_nobody_else() {
             "{detail}"
         );
     }
-    // What a step asks is deleted under it.
+    // The model that a step runs is deleted.
     assert!(api.delete("/v1/models/sentiment").await.status.is_success());
     let gone = until("the pipeline knows that its model is gone", || async {
         let answer = api.post_raw(path, "warm").await;
@@ -487,7 +487,7 @@ async fn the_plan_of_a_pipeline_with_a_target_is_desired_and_explained() {
     let images = digits::Images::load("test");
     let query =
         json!({"application": "twice", "targets": {"latency_ms": 5000}, "inputs": images.input(0)});
-    let told = until("the plan is told", || async {
+    let told = until("the plan is shown", || async {
         api.post("/v1/queries", &query).await;
         let body = api.get("/v1/scaling/decisions").await.json(200);
         let decisions = body["decisions"].as_array()?.iter();

@@ -1,4 +1,4 @@
-//! `/v1/pipelines`: steps in Python, and who may have them.
+//! `/v1/pipelines`: steps in Python, and who may use them.
 
 use std::io::Cursor;
 
@@ -7,12 +7,12 @@ use serde_json::{Value, json};
 use sextant_test_servers::interpreter;
 use sextant_tests::{Answer, Api, Settings, TestCluster, digits, root, until};
 
-/// Settings with which steps in Python run.
+/// Settings that allow steps in Python.
 fn enabled() -> Vec<String> {
     vec![
         "pipelines.python.enabled=true".to_owned(),
         format!("pipelines.python.interpreter={}", interpreter().display()),
-        // On a busy machine the interpreter takes its time.
+        // The interpreter is slow on a busy machine.
         "pipelines.python.time_limit_ms=120000".to_owned(),
     ]
 }
@@ -26,7 +26,7 @@ async fn put(api: &Api, path: &str, file: impl Into<Vec<u8>>) {
     assert!(stored.status.is_success(), "{}", stored.text());
 }
 
-/// A pipeline of one step that takes and gives numbers.
+/// A pipeline of one step that takes numbers and returns numbers.
 fn numbers(name: &str, function: &str) -> Value {
     let of = json!([{"name": "x", "datatype": "FP32", "shape": [-1]}]);
     json!({"name": name, "steps": [{"name": "count", "python": {"function": function, "takes": of, "gives": of}}]})
@@ -39,7 +39,7 @@ async fn ask(api: &Api, pipeline: &str, values: &[f64]) -> Answer {
     api.post("/v1/queries", &query).await
 }
 
-/// An image of the data set as a PNG, moved to the right.
+/// An image of the data set as a PNG, moved right by `by` pixels.
 fn moved(pixels: &[f32], by: usize) -> Vec<u8> {
     let mut bytes = vec![0; 64];
     for (at, value) in pixels.iter().enumerate() {
@@ -68,7 +68,7 @@ async fn a_function_between_two_steps_is_one_of_them() {
     assert!(made["files"]["steps/centre.py"].is_string(), "{made}");
     let path = "/v1/pipelines/centred/queries?explain=true";
     let images = digits::Images::load("test");
-    // Those that have room to be moved.
+    // Only these images have room to be moved.
     let has_room = |index: &usize| (0..8).all(|row| images.pixels(*index)[row * 8 + 7] == 0.0);
     let movable: Vec<usize> = (0..images.len()).filter(has_room).take(10).collect();
     assert_eq!(movable.len(), 10, "few digits fill the picture");
@@ -94,7 +94,7 @@ async fn a_function_between_two_steps_is_one_of_them() {
         }
         assert_eq!(
             labels[0], labels[1],
-            "image {index} is read alike wherever it stands"
+            "image {index} has the same label at both places"
         );
     }
     let empty = api
@@ -109,7 +109,7 @@ async fn a_function_between_two_steps_is_one_of_them() {
     ] {
         assert!(detail.contains(part), "{detail}");
     }
-    // What is registered stays what it was, whatever lies under its path.
+    // A registered pipeline does not change when the file under its path does.
     put(
         &api,
         "steps/centre.py",
@@ -163,7 +163,7 @@ async fn functions_that_fail_name_their_row_and_cost_nobody_else() {
             .is_some_and(|it| it.contains("its process ended by an exit")),
         "{died}"
     );
-    // The other pipeline of the same file, and then this one again.
+    // The other pipeline of the same file answers, and then this one again.
     for pipeline in ["whole", "whole"] {
         let again = ask(&api, pipeline, &[3.0]).await.json(200);
         assert_eq!(again["outputs"][0]["data"], json!([6.0]));

@@ -1,4 +1,4 @@
-//! `/v1/queries`: what is answered by whom, and what is refused.
+//! `/v1/queries`: which variants answer, and which queries are refused.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -38,7 +38,7 @@ async fn most_test_images_are_read_correctly() {
     assert!(correct >= 93, "{correct} of 100 images were read correctly");
 }
 
-/// The demonstration: the same image, other targets, other variants.
+/// The demonstration: for the same image, other targets are answered by other variants.
 #[tokio::test]
 async fn other_targets_are_answered_by_other_variants() {
     let cluster = digits::shared().await;
@@ -157,7 +157,7 @@ async fn rows_come_back_in_their_order() {
     }
 }
 
-/// Queries that share batches get each its own answer.
+/// Queries that share a batch each get their own answer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn concurrent_queries_do_not_mix() {
     let cluster = digits::shared().await;
@@ -217,7 +217,7 @@ async fn what_nothing_can_meet_names_the_closest() {
     assert_eq!(bound(chosen.expect("it is listed")), most, "{answer}");
 }
 
-/// The uploaded file's own accuracy can always be had, and with a share of it every answer keeps that share.
+/// The uploaded file's own accuracy is always available. With a share of it as target, every answer keeps that share.
 #[tokio::test]
 async fn a_share_of_the_uploaded_files_accuracy_is_kept() {
     let cluster = digits::shared().await;
@@ -245,7 +245,7 @@ async fn a_share_of_the_uploaded_files_accuracy_is_kept() {
     }
 }
 
-/// Whoever prefers accuracy gets nothing less accurate than whoever does not, and is told why.
+/// A query that prefers accuracy gets no less accurate variant than one that does not, and the answer says why.
 #[tokio::test]
 async fn the_preferred_of_the_variants_that_meet_the_targets_answers() {
     let cluster = digits::shared().await;
@@ -439,7 +439,7 @@ async fn a_body_over_the_limit_is_refused() {
     api.get("/health/ready").await.json(200);
 }
 
-/// What the interactive description offers to try out.
+/// The example that the interactive description offers.
 #[tokio::test]
 async fn the_example_of_the_description_is_answered() {
     let cluster = digits::shared().await;
@@ -447,7 +447,7 @@ async fn the_example_of_the_description_is_answered() {
     let description = api.get("/openapi.json").await.json(200);
     let of_queries = &description["paths"]["/v1/queries"]["post"]["requestBody"];
     let mut example = of_queries["content"]["application/json"]["example"].clone();
-    // How fast this machine is now says nothing of the example.
+    // The current speed of this machine says nothing about the example.
     example["targets"]["latency_ms"] = Value::Null;
     let answer = api.post("/v1/queries", &example).await.json(200);
     assert_eq!(answer["id"], example["id"], "{answer}");

@@ -1,4 +1,4 @@
-//! Registrations wait for each other no longer than they must, and outlive the service.
+//! Registrations wait for each other no longer than necessary, and survive the end of the service.
 
 use serde_json::Value;
 use sextant_tests::{Api, Settings, TestCluster, Upload, onnx::HostileModel, until};
@@ -12,7 +12,7 @@ fn settings(more: &[&str]) -> Settings {
     }
 }
 
-/// Begins a registration under an application of its own name; the job.
+/// Begins a registration under an application of its own name and returns the job.
 async fn begin(api: &Api, name: &str, model: HostileModel, validation: Vec<u8>) -> String {
     api.create_application(name).await;
     let upload = Upload {
@@ -26,7 +26,7 @@ async fn begin(api: &Api, name: &str, model: HostileModel, validation: Vec<u8>) 
     accepted["job"].as_str().expect("a job").to_owned()
 }
 
-/// The job, once it is in this step.
+/// The job, once it is in `step`.
 async fn in_step(api: &Api, job: &str, step: &str) -> Value {
     until(&format!("job `{job}` is in step `{step}`"), || async {
         let job = api.job(job).await;
@@ -36,7 +36,8 @@ async fn in_step(api: &Api, job: &str, step: &str) -> Value {
     .await
 }
 
-/// Whether the job runs, in this step or already measuring, before it is over: a step may pass while the service starts.
+/// Whether the job is seen running in `step`, or already measuring, before it has ended. A step may pass while the
+/// service starts.
 async fn is_caught(api: &Api, job: &str, step: &str) -> bool {
     until(
         &format!("job `{job}` is in step `{step}` or over"),
@@ -54,8 +55,8 @@ async fn is_caught(api: &Api, job: &str, step: &str) -> bool {
     .await
 }
 
-/// One that never ends is tried until its limit; who registers something else does not wait for that, whether there is
-/// a place beside it or not.
+/// A registration that never ends is tried until its limit. Other registrations do not wait for it, whether there is a
+/// place beside it or not.
 #[tokio::test]
 async fn a_good_model_is_ready_beside_endless_ones() {
     let cluster = TestCluster::start(settings(&[
@@ -71,7 +72,7 @@ async fn a_good_model_is_ready_beside_endless_ones() {
         in_step(&api, &job, "inspect").await;
         endless.push(job);
     }
-    // There is no place left, and these two cannot end.
+    // No place is left, and these two registrations do not end.
     let good = begin(&api, "good", HostileModel::No, records()).await;
     let good = api.job_over(&good).await;
     assert_eq!(good["state"], "succeeded", "{good}");
@@ -82,7 +83,7 @@ async fn a_good_model_is_ready_beside_endless_ones() {
     }
 }
 
-/// A limit is one of time that is computed: a machine that has none for a registration does not fail it.
+/// A limit counts time on a processor: a registration does not fail because the machine gives it none.
 #[tokio::test]
 async fn a_registration_that_gets_no_processor_is_waited_for() {
     let cluster = TestCluster::start(settings(&[
@@ -95,9 +96,9 @@ async fn a_registration_that_gets_no_processor_is_waited_for() {
     let halted = begin(&api, "halted", HostileModel::No, records()).await;
     in_step(&api, &halted, "measure:").await;
     let processes = cluster.children("measure");
-    assert!(!processes.is_empty(), "nobody measures");
+    assert!(!processes.is_empty(), "no process measures");
     processes.iter().for_each(|it| cluster.halt_child(*it));
-    // It begins when the other is slow, which is past the limit of a step.
+    // It begins when the other registration counts as slow, which is after the limit of a step.
     let good = begin(&api, "good", HostileModel::No, records()).await;
     let good = api.job_over(&good).await;
     assert_eq!(good["state"], "succeeded", "{good}");
@@ -109,7 +110,7 @@ async fn a_registration_that_gets_no_processor_is_waited_for() {
     assert!(!skipped.contains("took longer"), "{halted}");
 }
 
-/// Steps that end one by one have an end in their sum as well.
+/// The steps of a configuration may each end in time, but their sum has a limit as well.
 #[tokio::test]
 async fn a_configuration_has_a_limit_beside_that_of_its_steps() {
     let cluster = TestCluster::start(settings(&["variants.longest_configuration_ms=3000"]));
@@ -125,8 +126,8 @@ async fn a_configuration_has_a_limit_beside_that_of_its_steps() {
     );
 }
 
-/// The service may be killed as often as it likes: engines have a process of their own, and what they do to it is
-/// known.
+/// However often the service is killed, models are not blamed. Engines have a process of their own, so the service
+/// knows which of the two has ended.
 #[tokio::test]
 async fn the_end_of_the_service_says_nothing_about_a_model() {
     const KILLS: usize = 5;

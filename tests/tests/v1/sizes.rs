@@ -1,5 +1,5 @@
-//! Models whose queries come in several sizes: each query is judged by its own, and near ones share
-//! batches where the model heeds a mask.
+//! Models whose queries come in several sizes. Each query is judged by its own size. Queries of similar sizes share
+//! batches if the model applies a mask.
 
 use std::time::Duration;
 
@@ -62,7 +62,7 @@ fn p50_ms(latency: &Value) -> f64 {
     lone[0]["p50_ms"].as_f64().expect("a number")
 }
 
-/// The variant that was registered as it is, with large batches.
+/// The variant that runs the file as it was registered, with large batches.
 fn original(variants: &[Value]) -> &str {
     let name = |variant: &Value| {
         variant["name"]
@@ -95,7 +95,7 @@ async fn each_query_is_judged_by_its_own_length_and_near_ones_share_batches() {
         assert_eq!(variant["longest"], PLACES, "{variant}");
         assert_eq!(variant["padded"], true, "{variant}");
     }
-    // Half of what the fastest takes for the longest texts.
+    // The target is half of the time that the fastest variant takes for the longest texts.
     let longest = |variant: &Value| {
         p50_ms(
             variant["sizes"]
@@ -121,8 +121,8 @@ async fn each_query_is_judged_by_its_own_length_and_near_ones_share_batches() {
     shared_batches(&api, original(variants)).await;
 }
 
-/// Asks for texts of near lengths at once, until some have shared a batch, and compares each answer
-/// with that of the same text alone.
+/// Sends texts of similar lengths at once until some have shared a batch, and compares each answer with that of the
+/// same text alone.
 async fn shared_batches(api: &Api, variant: &str) {
     let ask = async |tokens: usize| {
         let body = json!({"variant": variant, "inputs": inputs(tokens)});

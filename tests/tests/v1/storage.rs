@@ -1,4 +1,4 @@
-//! `/v1/storage`: who uses what, and what is given back.
+//! `/v1/storage`: what uses how much space, and what is freed.
 
 use std::{fs, process::Output};
 
@@ -12,7 +12,7 @@ const REFUSED_BYTES: usize = 140_000;
 /// Bytes that the store may hold.
 const LIMIT_BYTES: u64 = 3_000_000;
 
-/// Objects and bytes in the folder of the store.
+/// The numbers of objects and bytes in the folder of the store.
 fn stored(cluster: &TestCluster) -> (u64, u64) {
     let objects = cluster.data().join("objects");
     let found = ["blobs", "files"].map(|kind| files(&objects.join(kind)));
@@ -27,7 +27,7 @@ fn bytes_of(usage: &Value, kind: &str) -> u64 {
     of_kind.filter_map(|used| used["bytes"].as_u64()).sum()
 }
 
-/// What the command line says, as JSON.
+/// The output of the command line as JSON.
 fn command(cluster: &TestCluster, arguments: &[&str]) -> Value {
     let output = cluster.client(&[&["--json", "storage"], arguments].concat());
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -35,7 +35,7 @@ fn command(cluster: &TestCluster, arguments: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).expect("a document")
 }
 
-/// A form with a field behind its file that no form has.
+/// Sends a form that is refused, because after its file it has a field that no form has.
 async fn send_refused(api: &Api, number: u8) {
     let mut content = vec![0; REFUSED_BYTES];
     content[0] = number;
@@ -64,28 +64,28 @@ async fn what_refused_uploads_left_is_given_back() {
     for number in 0..30 {
         send_refused(&cluster.api(), number).await;
     }
-    assert_eq!(stored(&cluster).0, before, "refused and removed at once");
-    // A name that is taken by other content, with files that something else needs.
+    assert_eq!(stored(&cluster).0, before, "the files are removed at once");
+    // The name is taken by other content, and the model of that name needs the same validation set.
     let taken = digits::upload("digits", "logistic", "mlp");
     let taken = cluster.api().upload_with(taken, &[("version", "1")]).await;
     taken.problem(409, "model_exists");
     let api = cluster.api();
     let query = json!({"model": "logistic", "inputs": digits::Images::load("test").input(0)});
     api.post("/v1/queries", &query).await.json(200);
-    // What a model leaves that is deleted might be on its way to the next registration.
+    // The files of a deleted model stay for a while, because the next registration might be about to use them.
     assert_eq!(api.delete("/v1/models/logistic").await.status, 204);
     for _ in 0..2 {
         let usage = command(&cluster, &[]);
         assert!(bytes_of(&usage, "unreferenced") > 0, "{usage}");
         assert_eq!(usage["limit_bytes"], LIMIT_BYTES);
         let young = command(&cluster, &["sweep"]);
-        assert_eq!(young["bytes"], 0, "they are younger than the grace");
+        assert_eq!(young["bytes"], 0, "the files are younger than the grace");
         assert!(cluster.stop().success());
         cluster.launch();
     }
     let freed = command(&cluster, &["sweep", "--grace", "0"]);
     assert!(freed["blobs"]["objects"].as_u64() >= Some(2), "{freed}");
-    // The limit counts what is there.
+    // The limit counts what is stored now.
     assert_eq!(stored(&cluster), (0, 0));
     let api = cluster.api();
     let whole = vec![0; LIMIT_BYTES as usize - 200_000];
@@ -101,11 +101,11 @@ async fn what_refused_uploads_left_is_given_back() {
     );
 }
 
-/// What is stored of the registry's file.
+/// Renames the files of the registry.
 fn move_registry(cluster: &TestCluster, from: &str, to: &str) {
     for end in ["", "-wal", "-shm"] {
         let name = |name: &str| cluster.data().join(format!("{name}{end}"));
-        // Those beside it are not always there.
+        // The files beside the first one do not always exist.
         fs::rename(name(from), name(to)).ok();
     }
 }
@@ -144,7 +144,7 @@ async fn a_service_without_its_registry_keeps_its_hands_off_the_store() {
         "{told}"
     );
     assert_eq!(stored(&cluster), all);
-    // Back, and all is as it was.
+    // The registry is moved back, and everything is as before.
     assert!(cluster.stop().success());
     move_registry(&cluster, "registry.sqlite", "new");
     move_registry(&cluster, "away", "registry.sqlite");
@@ -155,7 +155,7 @@ async fn a_service_without_its_registry_keeps_its_hands_off_the_store() {
     let query = json!({"model": "mlp", "inputs": digits::Images::load("test").input(0)});
     api.post("/v1/queries", &query).await.json(200);
     assert_eq!(stored(&cluster), all);
-    // Or the new one takes what is there for its own.
+    // The new registry adopts the stored files.
     assert!(cluster.stop().success());
     move_registry(&cluster, "registry.sqlite", "away");
     cluster.launch();
@@ -165,14 +165,14 @@ async fn a_service_without_its_registry_keeps_its_hands_off_the_store() {
         api.get("/health/ready").await.json(200),
         json!({"status": "ready"})
     );
-    until("what it does not name is swept", || async {
+    until("files that it does not name are swept", || async {
         (stored(&cluster).0 == 1).then_some(())
     })
     .await;
     assert_eq!(api.get("/v1/artefacts/mine").await.text(), "12345");
 }
 
-/// Outputs of the first test images by every model, without what differs from query to query.
+/// Outputs of every model for the first test images, without the members that differ from query to query.
 async fn answers(api: &Api) -> Vec<Value> {
     let mut all = Vec::new();
     for model in digits::MODELS {
@@ -186,7 +186,7 @@ async fn answers(api: &Api) -> Vec<Value> {
     all
 }
 
-/// Of every variant what does not change while it serves.
+/// The members of every variant that do not change while it serves.
 async fn known(api: &Api) -> Vec<Value> {
     let all = api.get("/v1/variants?limit=1000").await.json(200);
     let all = all["variants"].as_array().expect("a list").iter();
@@ -195,7 +195,7 @@ async fn known(api: &Api) -> Vec<Value> {
         .collect()
 }
 
-/// The command line, which asks no server.
+/// Runs the command line without a server.
 fn alone(arguments: &[&str]) -> Output {
     let mut command = command_behind(&[]);
     command.args(arguments).output().expect("it can be started")
@@ -219,7 +219,7 @@ async fn a_backup_is_restored_into_an_empty_machine_that_answers_alike() {
     let variants = known(&api).await;
     let folder = tempfile::tempdir().expect("a folder");
     let to = folder.path().join("backup").display().to_string();
-    // The service runs.
+    // The service runs meanwhile.
     let data = cluster.data().display().to_string();
     let output = alone(&["--json", "backup", &to, "--data-dir", &data]);
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -230,7 +230,7 @@ async fn a_backup_is_restored_into_an_empty_machine_that_answers_alike() {
     let again = alone(&["--json", "backup", &to, "--data-dir", &data]);
     let refused: Value = serde_json::from_slice(&again.stderr).expect("a document");
     assert_eq!(refused["code"], "not_empty", "{refused}");
-    // Not over what is there.
+    // A backup is not restored over existing data.
     let over = alone(&["restore", &to, "--data-dir", &data]);
     let refused = String::from_utf8_lossy(&over.stderr).into_owned();
     assert!(
@@ -253,7 +253,7 @@ async fn a_backup_is_restored_into_an_empty_machine_that_answers_alike() {
         .iter()
         .zip(&before)
         .filter(|(one, other)| one != other);
-    // Read by `cargo xtask bench trust`.
+    // `cargo xtask bench trust` reads this line.
     println!(
         "\n{}",
         json!({"metric": "restore_differences", "value": differ.count()})
@@ -294,7 +294,7 @@ async fn what_a_killed_process_left_is_swept_by_the_next() {
     })
     .await;
     cluster.kill();
-    // As if it had been killed behind the end of the job and before that.
+    // The files are as if the service had been killed between the end of the job and the removal of its parts.
     fs::create_dir_all(&folder).expect("a folder");
     for name in ["plan-1.json", "claim-1.json", "00000000-1.part"] {
         fs::write(folder.join(name), "left").expect("written");
@@ -336,7 +336,7 @@ async fn what_ended_long_ago_is_forgotten() {
         gone.then_some(())
     })
     .await;
-    until("its files are swept", || async {
+    until("the model's files are swept", || async {
         (stored(&cluster) == (0, 0)).then_some(())
     })
     .await;
@@ -359,7 +359,7 @@ async fn the_figures_are_those_of_the_folder() {
     assert_eq!(sum, bytes);
     let models = digits::MODELS.map(|model| digits::bytes(&format!("{model}.onnx")).len() as u64);
     assert_eq!(bytes_of(&usage, "model"), models.iter().sum::<u64>());
-    // The models share it.
+    // The models share the validation set.
     let validation = digits::bytes("validation.npz").len() as u64;
     assert_eq!(bytes_of(&usage, "validation"), validation);
     assert!(bytes_of(&usage, "variant") > 0, "{usage}");

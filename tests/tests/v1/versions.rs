@@ -1,4 +1,4 @@
-//! `/v1/models/{model}/versions`: the next version, shadows, canaries, switches and the way back.
+//! `/v1/models/{model}/versions`: the next version, shadows, canaries, switches and rollbacks.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use sextant_tests::{Answer, Api, Settings, TestCluster, digits, until};
 mod faults;
 mod upgrade;
 
-/// A service whose application `digits` has `model` in the version `mlp`.
+/// A service whose application `digits` has `model`, with `mlp` as its first version.
 async fn service() -> TestCluster {
     service_with(Settings::default()).await
 }
@@ -63,7 +63,7 @@ async fn stages(api: &Api) -> Vec<String> {
     versions.iter().map(stage).collect()
 }
 
-/// The audit record of two verdicts, each of which is in it as soon as it is carried out.
+/// The audit record of two verdicts; each verdict is recorded when it is carried out.
 async fn judged(api: &Api) -> Value {
     let audit = api.get("/v1/audit?actor=judge").await.json(200);
     let entries = audit["entries"].as_array().expect("a list");
@@ -87,7 +87,7 @@ async fn a_version_is_registered_tried_promoted_and_rolled_back() {
     );
     assert_eq!(stages(&api).await, ["current", "candidate"]);
 
-    // Who names it is answered by it, and nobody else.
+    // Only queries that name the version get its answers.
     for (name, version) in [
         ("model", 1),
         ("model@1", 1),
@@ -110,7 +110,7 @@ async fn a_version_is_registered_tried_promoted_and_rolled_back() {
     await_version(&api, ("application", "digits"), 2).await;
     assert_eq!(answers(&api, ("model", "model@1")).await, 1);
 
-    // The other administrator has not seen it.
+    // The other administrator has not seen the promotion.
     act(&api, 2, "rollback", 1)
         .await
         .problem(409, "version_conflict");
@@ -127,7 +127,7 @@ async fn a_version_is_registered_tried_promoted_and_rolled_back() {
         .await
         .problem(409, "version_conflict");
 
-    // A current version goes last.
+    // The current version can only be deleted last.
     let kept = api.delete("/v1/models/model").await;
     kept.problem(409, "in_use");
     assert_eq!(api.delete("/v1/models/model@2").await.status, 204);
@@ -280,7 +280,7 @@ async fn two_applications_have_models_of_one_name() {
         .register(digits::upload("others", "model", "logistic"))
         .await;
     assert_eq!(job["state"], "succeeded", "{job}");
-    // Who was there first keeps the bare name.
+    // The model that was registered first keeps the bare name.
     for (name, model) in [
         ("model", "model"),
         ("digits:model", "model"),
@@ -304,7 +304,7 @@ async fn two_applications_have_models_of_one_name() {
         (&json!("model"), &json!("others"))
     );
     assert_eq!(api.delete("/v1/models/model").await.status, 204);
-    until("the name is the other's", || async {
+    until("the name belongs to the other model", || async {
         let answer = ask(&api, ("model", "model"), 0).await;
         (answer.status == 200 && answer.json(200)["model"] == "model.others").then_some(())
     })
@@ -336,7 +336,7 @@ async fn a_version_that_fails_leaves_the_current_one_alone() {
         .await;
     let told = absent.problem(404, "model_not_found")["detail"].to_string();
     assert!(told.contains("there are `1`, `2`"), "{told}");
-    // The next one takes the place of the one that failed.
+    // The next registration replaces the failed version.
     let second = next(&api, "logistic", &[("stage", "current")]).await;
     assert_eq!(second["version"], 2, "{second}");
     await_version(&api, ("model", "model"), 2).await;
@@ -379,7 +379,7 @@ async fn a_shadow_that_agrees_is_promoted_by_itself_and_one_that_does_not_goes()
             .await;
         }
     };
-    // Nothing agrees always, as far as anybody can tell.
+    // No measurement can show that the versions always agree.
     api.patch(path, &rules(1.0)).await.json(200);
     let images = digits::Images::load("test");
     let differs = until("an answer differs", || async {
@@ -402,7 +402,8 @@ async fn a_shadow_that_agrees_is_promoted_by_itself_and_one_that_does_not_goes()
     assert!(entries[0]["detail"]["inputs"].is_array(), "{audit}");
 }
 
-/// Asks and labels the answers until the second version has a stage; every label says that this version was wrong.
+/// Sends queries and labels the answers until the second version has `stage`. Every label says that version `wrong` was
+/// wrong.
 async fn label_until(api: &Api, wrong: u64, stage: &str) {
     let images = digits::Images::load("test");
     until("the canary is judged", || async {
@@ -458,7 +459,7 @@ async fn labels_of_what_a_shadow_has_answered_too_decide_about_it() {
     api.patch("/v1/applications/digits", &taking)
         .await
         .json(200);
-    // Images of which the versions say something else, and what that is.
+    // Images for which the versions give different answers, with both answers.
     let images = digits::Images::load("test");
     let mut differing = Vec::new();
     for image in 0..images.len() {
@@ -474,7 +475,7 @@ async fn labels_of_what_a_shadow_has_answered_too_decide_about_it() {
             differing.push((image, current, shadow));
         }
     }
-    assert!(!differing.is_empty(), "the versions answer alike");
+    assert!(!differing.is_empty(), "the versions give different answers");
     let rules =
         json!({"minimum": 10, "max_error_share": 0.9, "max_late_share": 0.9, "promote": true});
     let tried = json!({"stage": "shadow", "rules": rules});
@@ -485,7 +486,7 @@ async fn labels_of_what_a_shadow_has_answered_too_decide_about_it() {
             for (image, current, shadow) in &differing {
                 let answer = ask(&api, ("application", "digits"), *image).await.json(200);
                 if is_right && answer["version"] == 2 {
-                    // It was promoted between the last look at the stages and this query.
+                    // The version was promoted between the last look at the stages and this query.
                     assert_eq!(stages(&api).await, ["retired", "current"], "{answer}");
                     return Some(());
                 }

@@ -1,4 +1,4 @@
-//! `/v1/workers`: a worker for each device of the process, and what it did.
+//! `/v1/workers`: a worker for each device of the process, and its statistics.
 
 use serde_json::{Value, json};
 use sextant_tests::{Api, TestCluster, digits};
@@ -13,7 +13,7 @@ async fn emulated() -> TestCluster {
     digits::with_mlp(&set).await
 }
 
-/// Batches that a worker ran.
+/// The number of batches that a worker ran.
 async fn ran(api: &Api, worker: &str) -> u64 {
     let stats = api.get(&format!("/v1/workers/{worker}/stats")).await;
     let stats = stats.json(200);
@@ -35,7 +35,7 @@ async fn every_device_has_a_worker_that_tells_what_it_did() {
     for _ in 0..8 {
         api.post("/v1/queries", &query).await.json(200);
     }
-    // The CPU's worker has no engine; the batches ran on the devices.
+    // The CPU's worker has no engine, so the batches ran on the devices.
     assert_eq!(ran(&api, "local").await, 0);
     let on_devices = ran(&api, "local-emulated-0").await + ran(&api, "local-emulated-1").await;
     assert!(on_devices >= 8, "{on_devices} batches");

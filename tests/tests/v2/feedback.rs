@@ -1,4 +1,4 @@
-//! Feedback on answers that came by the protocol.
+//! Feedback on answers over the Open Inference Protocol.
 
 use serde_json::json;
 use sextant_tests::{
@@ -20,7 +20,7 @@ async fn answers_of_the_protocol_have_tokens_where_feedback_is_taken() {
         let answer = api.post("/v2/models/digits/infer", &body).await.json(200);
         answer["parameters"]["feedback_token"].clone()
     };
-    assert!(infer().await.is_null(), "nobody takes feedback");
+    assert!(infer().await.is_null(), "no application takes feedback");
     let taking = json!({"feedback": {}});
     let changed = api.patch("/v1/applications/digits", &taking).await;
     changed.json(200);

@@ -1,4 +1,4 @@
-//! The Open Inference Protocol over gRPC, by a client that was generated from its description.
+//! The Open Inference Protocol over gRPC, with a client that was generated from its description.
 
 use std::time::Duration;
 
@@ -53,7 +53,7 @@ fn raw(model: &str, pixels: &[f32]) -> ModelInferRequest {
     }
 }
 
-/// The same, pixel by pixel.
+/// The same query with its pixels as numbers.
 fn typed(model: &str, pixels: &[f32]) -> ModelInferRequest {
     let mut request = raw(model, pixels);
     request.raw_input_contents.clear();
@@ -385,7 +385,7 @@ async fn models_are_loaded_and_held_by_name() {
     let names = |index: &RepositoryIndexResponse| -> Vec<String> {
         index.models.iter().map(|it| it.name.clone()).collect()
     };
-    // Its name can be asked, and no variant is loaded.
+    // A query can name the model although no variant of it is loaded.
     assert_eq!(names(&before), ["digits", "mlp"]);
     let load = RepositoryModelLoadRequest {
         model_name: "mlp".to_owned(),
@@ -468,7 +468,7 @@ async fn what_is_logged_changes_while_the_service_runs() {
     let one = log_settings_response::setting_value::ParameterChoice::Uint32Param(1);
     assert_eq!(verbose, Some(one));
     until("something is logged in detail", || async {
-        // A refusal is.
+        // A refusal is logged in detail.
         api.get("/v2/models/nobody").await;
         cluster.log().contains(r#""level":"DEBUG""#).then_some(())
     })

@@ -1,4 +1,4 @@
-//! `/v2`: the Open Inference Protocol, as clients that know nothing of Sextant speak it.
+//! `/v2`: the Open Inference Protocol, as clients that do not know Sextant use it.
 
 mod feedback;
 mod grpc;
@@ -103,7 +103,7 @@ async fn targets_come_as_parameters() {
     assert_eq!(answer["parameters"]["slo_met"], false);
 }
 
-/// Tensors travel as bytes in both directions and come to the same scores.
+/// Tensors that travel as bytes in both directions give the same scores.
 #[tokio::test]
 async fn tensors_may_be_binary() {
     let cluster = digits::shared().await;
@@ -200,7 +200,7 @@ async fn refusals_carry_the_error_member() {
     assert_eq!(answer.status, 400, "{}", answer.text());
 }
 
-/// Six models of the same shape dominate each other, and nothing is loaded ahead of queries.
+/// Most of six models of the same shape are dominated, and no variant is loaded before its first query.
 #[tokio::test]
 async fn every_model_is_ready_and_answers_its_first_query() {
     let set = [
@@ -302,7 +302,7 @@ async fn statistics_count_what_was_answered_by_each_kind_of_name() {
         assert!(last > Some(0), "{stats}");
         let compute = &stats["model_stats"][0]["inference_stats"]["compute_infer"];
         assert!(compute["ns"].as_u64() > Some(0), "{stats}");
-        // One query after the other, so that nobody shared a batch.
+        // Queries are sent one after the other, so that none shares a batch.
         let sizes = &stats["model_stats"][0]["batch_stats"];
         assert_eq!(sizes[0]["batch_size"], 1, "{stats}");
         assert_eq!(sizes[0]["compute_infer"]["count"], 3, "{stats}");
@@ -338,7 +338,7 @@ async fn statistics_count_what_was_answered_by_each_kind_of_name() {
 
 #[tokio::test]
 async fn a_pipeline_that_decodes_pictures_is_loaded_with_what_it_asks() {
-    // Nothing is loaded before it is asked for.
+    // No model is loaded before a query needs it.
     let set = [
         "worker.devices=emulated:1",
         "variants.engines=emulated",
@@ -373,7 +373,7 @@ async fn a_pipeline_that_decodes_pictures_is_loaded_with_what_it_asks() {
     assert_eq!(loaded().await, 0);
     let load = "/v2/repository/models/photos/load";
     assert_eq!(api.post(load, &json!({})).await.status, 200);
-    assert!(loaded().await > 0, "what its step asks is loaded");
+    assert!(loaded().await > 0, "the model of its step is loaded");
     let unload = "/v2/repository/models/photos/unload";
     assert_eq!(api.post(unload, &json!({})).await.status, 200);
 }

@@ -1,4 +1,4 @@
-//! What large requests by the protocol take: a bounded multiple of their bodies.
+//! Large requests over the Open Inference Protocol take a bounded multiple of their bodies.
 
 use reqwest::Method;
 use serde_json::json;
@@ -9,7 +9,7 @@ use sextant_tests::{
 
 use crate::grpc::client;
 
-/// A query of so many strings over gRPC.
+/// A query of `count` strings over gRPC.
 fn query(count: usize) -> ModelInferRequest {
     ModelInferRequest {
         model_name: "texts".to_owned(),
@@ -43,7 +43,8 @@ async fn empty_strings_take_four_times_their_body_beside_the_engine() {
     raw.raw_input_contents = vec![vec![0; 4 * count]];
     let answer = within(&cluster, BODY_BYTES, client.model_infer(raw)).await;
     answer.expect("an answer to bytes");
-    // Two bytes each: the engine would hold more of a body of all bytes than a service has room for.
+    // Each string takes two bytes in this form. If the whole body had this form, the engine would need more memory than
+    // a service has.
     let mut typed = query(count);
     typed.inputs[0].contents = Some(InferTensorContents {
         bytes_contents: vec![Vec::new(); count],

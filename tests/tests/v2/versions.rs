@@ -1,4 +1,4 @@
-//! Versions as the protocol's clients name them.
+//! Versions in the names that clients of the Open Inference Protocol use.
 
 use serde_json::{Value, json};
 use sextant_tests::{Settings, TestCluster, digits, until};
@@ -68,7 +68,7 @@ async fn a_version_is_asked_behind_its_name() {
     let versions: Vec<&Value> = of.map(|it| &it["version"]).collect();
     assert_eq!(versions, [&json!("1"), &json!("2")]);
 
-    // The key of a client keeps its version, as parameter and as header.
+    // A client's key always gets the same version, as parameter and as header.
     let canary = json!({"stage": "canary", "percent": 50});
     api.patch("/v1/models/model/versions/2", &canary)
         .await

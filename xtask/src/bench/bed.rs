@@ -12,13 +12,13 @@ use crate::provision::{Provisions, tools};
 use crate::server::{self, Server};
 use crate::{models, paths, shell};
 
-/// What every part of an experiment uses.
+/// The things that all parts of an experiment use.
 pub struct Bench<'a> {
-    /// What was asked for.
+    /// The arguments of the command.
     pub arguments: &'a Arguments,
-    /// What the machine was given.
+    /// The provisions of the machine.
     pub provisioned: Provisions,
-    /// `sextant`, in release.
+    /// The program `sextant`, in release.
     pub binary: PathBuf,
     /// Models with random weights.
     pub models: PathBuf,
@@ -60,7 +60,7 @@ impl<'a> Bench<'a> {
         self.command_at(None, name, settings)
     }
 
-    /// The same at an address, or at one that is free.
+    /// The same at `at`, or at a free address.
     pub fn command_at(
         &self,
         at: Option<SocketAddr>,
@@ -77,8 +77,8 @@ impl<'a> Bench<'a> {
         Ok((command, address))
     }
 
-    /// Sextant with an empty data folder. `worker.cores=1` among the settings makes it run one
-    /// batch at a time on one thread, as what it is compared with does.
+    /// Starts Sextant with an empty data folder. With `worker.cores=1` among the settings it runs one batch at a time
+    /// on one thread, as the servers that it is compared with do.
     pub fn sextant(&self, name: &str, settings: &[&str]) -> Result<Server> {
         let (command, address) = self.command(name, settings)?;
         Server::start("sextant", command, address, "/health/ready")
@@ -104,7 +104,7 @@ impl<'a> Bench<'a> {
         shell::run(&mut command)
     }
 
-    /// Writes a file of the working folder.
+    /// Writes a file into the working folder.
     pub fn write(&self, name: &str, text: &str) -> Result<PathBuf> {
         let path = self.folder.join(name);
         std::fs::write(&path, text)?;

@@ -15,10 +15,10 @@ use super::{
 };
 use crate::{floors, floors::FLOORS, paths, server, shell};
 
-/// What `--parts` may name.
+/// The parts that `--parts` may name.
 pub const PARTS: [&str; 3] = ["demo", "check", "lines"];
 
-/// Crates that are changed most, and the file that is touched.
+/// The crates that are changed most, and the file that is touched in each.
 const CHANGED: [(&str, &str); 6] = [
     ("sextant-schedule", "crates/decide/schedule/src/lib.rs"),
     ("sextant-dispatcher", "dispatcher/src/lib.rs"),
@@ -28,7 +28,7 @@ const CHANGED: [(&str, &str); 6] = [
     ("sextant", "server/src/main.rs"),
 ];
 
-/// Measures what is asked for.
+/// Measures the requested parts.
 pub fn run(arguments: &Arguments, report: &mut Report) -> Result<()> {
     if arguments.wants("demo") {
         let took = demo()?.as_secs_f64();
@@ -54,22 +54,22 @@ pub fn run(arguments: &Arguments, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Lines of Rust, blank ones left out.
+/// Lines of Rust without blank lines.
 #[derive(Clone, Copy, Default)]
 struct Lines {
-    /// Below `src`, unit tests in the same file with them.
+    /// Lines below `src`, including unit tests.
     sources: usize,
     /// Integration tests, examples and benchmarks.
     tests: usize,
 }
 
-/// What git knows of each floor, from below.
+/// The lines of each floor, from the lowest, of all files that git knows.
 fn lines() -> Result<Vec<(&'static str, Lines)>> {
     let files = shell::output(shell::command("git").args(["ls-files", "*.rs"]))?;
     let mut lines = vec![Lines::default(); FLOORS.len()];
     for file in files.lines().map(Path::new) {
         let Some(at) = floors::of(file) else { continue };
-        // One that was moved is listed until that is committed.
+        // Git lists a moved file under its old name until the move is committed.
         let text = fs::read_to_string(paths::root().join(file)).unwrap_or_default();
         let count = text.lines().filter(|line| !line.trim().is_empty()).count();
         match file.components().any(|part| part.as_os_str() == "src") {
@@ -81,7 +81,7 @@ fn lines() -> Result<Vec<(&'static str, Lines)>> {
     Ok(names.zip(lines).collect())
 }
 
-/// Compiles what `cargo xtask demo` does, in an empty folder; what has to be downloaded is there before.
+/// Compiles what `cargo xtask demo` compiles, in an empty folder. The downloads happen before the measurement.
 fn demo() -> Result<Duration> {
     shell::run(shell::command("cargo").args(["fetch", "--locked"]))?;
     let folder = paths::empty_target("bench-build")?;
@@ -95,7 +95,7 @@ fn demo() -> Result<Duration> {
     Ok(took)
 }
 
-/// Checks a crate after a change of its first file, everything else being checked before.
+/// Checks a crate after a change of its first file; everything else was checked before.
 fn check(package: &str, file: &str) -> Result<Duration> {
     let check = || shell::run(shell::command("cargo").args(["check", "--package", package]));
     check()?;

@@ -8,10 +8,10 @@ use super::{
     scheduler::{self, Subject},
 };
 
-/// Parts that can be asked for one by one.
+/// The parts that `--parts` may name.
 pub const PARTS: [&str; 3] = ["core", "instructions", "growth"];
 
-/// Single-slot workers; up to 32 hold every variant, of more eight each hold the same.
+/// Workers with one slot. Up to 32 of them hold every variant; of more workers, groups of eight hold the same variants.
 const FLEET: Subject = Subject {
     name: "controller",
     shape: "fleet",
@@ -22,14 +22,14 @@ const FLEET: Subject = Subject {
     ],
 };
 
-/// The same workers where each variant is on eight of its own, so that hardly two are alike.
+/// The same workers, where each variant is on eight workers of its own, so that hardly two workers hold the same.
 const SPREAD: Subject = Subject {
     name: "controller_spread",
     shape: "spread",
     sizes: [(20, 32, None), (1_000, 1_000, None), (10_000, 10_000, None)],
 };
 
-/// Measures everything that is asked for.
+/// Measures the requested parts.
 pub fn run(arguments: &Arguments, report: &mut Report) -> Result<()> {
     let policy = arguments.policy.as_str();
     for subject in [FLEET, SPREAD] {

@@ -14,10 +14,10 @@ use super::report::{Figure, Report};
 use super::{Arguments, example};
 use crate::{provision, shell};
 
-/// Parts that can be asked for one by one.
+/// The parts that `--parts` may name.
 pub const PARTS: [&str; 4] = ["overhead", "tensors", "feed", "failover"];
 
-/// Measures everything that is asked for.
+/// Measures the requested parts.
 pub fn run(arguments: &Arguments, report: &mut Report) -> Result<()> {
     if arguments.wants("feed") {
         feed(report)?;
@@ -41,7 +41,7 @@ pub fn run(arguments: &Arguments, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// A thousand instances that report, and a follower, on a Redis of its own.
+/// A thousand instances that report, and a follower, over a Redis server of their own.
 fn feed(report: &mut Report) -> Result<()> {
     provision::stores()?;
     let program = example("sextant-metadata-redis", "load")?;

@@ -1,8 +1,8 @@
 //! Measures the load generator `sextant bench` itself: its cost compared with `wrk`, and how true its latencies are.
 //!
-//! Both send the same body over 64 connections to the same bare HTTP server, in turns; what is compared is the
-//! processor time of a request, which depends little on what else the machine does. Latencies are held against those that
-//! a server with drawn delays notes itself.
+//! Both send the same body over 64 connections to the same bare HTTP server, in turns. The processor time of a request
+//! is compared, because it depends little on what else the machine does. Latencies are compared with those that a
+//! server with random delays records itself.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ const CONNECTIONS: usize = 64;
 /// Queries a second on which latencies are compared: few enough that a server on the same cores is seldom late.
 const RATE: &str = "200";
 
-/// Measures cost and truth.
+/// Measures the cost and the accuracy of the latencies.
 pub fn run(arguments: &Arguments, report: &mut Report) -> Result<()> {
     tools::wrk()?;
     let binary = server::build()?;
@@ -45,7 +45,7 @@ pub fn run(arguments: &Arguments, report: &mut Report) -> Result<()> {
     truth(arguments, &generator, &floor, report)
 }
 
-/// `sextant bench`, and what it sends.
+/// `sextant bench` and the body that it sends.
 struct Generator {
     binary: PathBuf,
     body: PathBuf,
@@ -139,7 +139,7 @@ fn truth(
 }
 
 impl Generator {
-    /// Runs it and returns what it tells of everything that it sent.
+    /// Runs the generator and returns its figures of all queries.
     fn run(&self, address: SocketAddr, path: &str, pace: &[&str]) -> Result<Value> {
         let mut command: Command = shell::command(&self.binary as &Path);
         command
@@ -157,10 +157,10 @@ impl Generator {
 fn children_cpu_s() -> Result<f64> {
     let stat = std::fs::read_to_string("/proc/self/stat")?;
     let (_, fields) = stat.rsplit_once(')').context("a name in brackets")?;
-    // Behind the name: the state is the first field, times of children are the 14th and 15th.
+    // After the name, the state is the first field; the times of children are the 14th and 15th.
     let times = fields.split_whitespace().skip(13).take(2);
     let ticks = times.map(str::parse::<f64>).sum::<Result<f64, _>>()?;
-    // The kernel tells them in hundredths of a second.
+    // The kernel reports times in hundredths of a second.
     Ok(ticks / 100.0)
 }
 

@@ -1,12 +1,12 @@
-//! Versions, feedback and kept answers: what a switch costs, what verdicts are worth, how much feedback a front end takes,
-//! and what kept answers save.
+//! Versions, feedback and kept answers: the cost of a switch, the quality of verdicts, the rate of feedback that a
+//! front end takes, and the gain of kept answers.
 //!
 //! *switch*: queries that fail or are late while versions are switched at 70 % load.
 //! *judging* (simulated): how often an equal version is promoted, and how soon a worse one is rolled back.
 //! *feedback*: rows a second in bodies of 1,000, and single posts a second from several connections, each row new.
-//! *cache*: how many times as fast clients ask and say what was right of inputs that come again, with a cache as without
-//! (Clipper, NSDI 2017, section 4.2, reports 11,000 against 6,000 a second: 1.83).
-//! *queries*: instructions of a query that uses none of it, beside those who do, and beside feedback.
+//! *cache*: clients send inputs that come again, and feedback on each answer; the figure is their rate with a cache
+//! over the rate without one (Clipper, NSDI 2017, section 4.2, reports 11,000 against 6,000 a second: 1.83).
+//! *queries*: instructions of a query that uses no such feature, while other queries do and beside feedback.
 
 use std::{
     net::SocketAddr,
@@ -28,10 +28,10 @@ use crate::{http::Connection, provision, server::Server};
 mod queries;
 mod switch;
 
-/// Parts that can be asked for one by one.
+/// The parts that `--parts` may name.
 pub const PARTS: [&str; 5] = ["switch", "judging", "feedback", "cache", "queries"];
 
-/// In place of so many queries, posts or bodies `--quick` has one.
+/// `--quick` divides the numbers of queries, posts and bodies by this.
 const QUICKER: usize = 4;
 
 /// Rows of a query, and items of a body.
@@ -52,13 +52,14 @@ const INPUTS: usize = 100;
 /// A query: its JSON, and the elements behind it.
 type Binary = (String, Vec<u8>);
 
-/// Models by name, with their input and its elements: one that computes next to nothing, and one that computes.
+/// Models by name, with their input and its number of elements: one that computes next to nothing, and one that
+/// computes.
 const MODELS: [(&str, &str, usize); 2] =
     [("mlp", "pixels", 64), ("resnet18", "image", 3 * 224 * 224)];
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Measures everything that is asked for.
+/// Measures the requested parts.
 pub fn run(arguments: &Arguments, report: &mut Report) -> Result<()> {
     if arguments.wants("judging") {
         let tests = if arguments.quick { "300" } else { "1000" };
@@ -86,7 +87,7 @@ pub fn run(arguments: &Arguments, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// With `--quick` a model is measured on one engine alone.
+/// With `--quick` a model is measured on one engine only.
 fn settings(bench: &Bench<'_>) -> &'static [&'static str] {
     match bench.arguments.quick {
         true => &["variants.engines=ort", "variants.max_threads=1"],
@@ -94,7 +95,7 @@ fn settings(bench: &Bench<'_>) -> &'static [&'static str] {
     }
 }
 
-/// A service on which a model of the folder is registered and takes feedback.
+/// Starts a service and registers a model of the folder, whose application takes feedback.
 fn service(bench: &Bench<'_>, model: &str) -> Result<Server> {
     let server = bench.sextant(&format!("learning-{model}"), settings(bench))?;
     bench.register(&server, model)?;
@@ -126,7 +127,8 @@ fn query(application: &str, (input, elements): (&str, usize), rows: usize, seed:
     })
 }
 
-/// A query of one row whose elements stand behind its JSON: reading numbers from text takes longer than some models do.
+/// A query of one row whose elements stand behind its JSON, because reading numbers from text takes longer than some
+/// models run.
 fn binary_query(application: &str, (input, elements): (&str, usize), seed: usize) -> Binary {
     let row = numbers(elements);
     let mut row: Vec<f32> = row.split(',').filter_map(|it| it.parse().ok()).collect();
@@ -161,7 +163,7 @@ fn token_of(answer: &Value) -> Result<String> {
     token.map(str::to_owned).context("the answer has no token")
 }
 
-/// Sends the bodies of each connection on connections of their own; how many a second.
+/// Sends each list of bodies over a connection of its own; returns the bodies a second.
 fn sent_per_s(address: SocketAddr, bodies: Vec<Vec<String>>) -> Result<f64> {
     let count: usize = bodies.iter().map(Vec::len).sum();
     let begun = Instant::now();
@@ -225,7 +227,7 @@ fn feedback(bench: &Bench<'_>, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Clients that ask for inputs that come again, and say of each answer what was right; answers a second.
+/// Clients send inputs that come again and post feedback on each answer; returns the answers a second.
 fn joined_per_s(server: &Server, queries: &[Binary], seconds: u64) -> Result<f64> {
     let begun = Instant::now();
     let until = begun + Duration::from_secs(seconds);
@@ -273,7 +275,7 @@ fn cache(bench: &Bench<'_>, report: &mut Report) -> Result<()> {
             model,
             &json!({"resources": {"cache_bytes": 64 << 20}}),
         )?;
-        // Filled, and its variant found to answer alike.
+        // This fills the cache and lets the service find that the variant always gives the same answers.
         joined_per_s(&server, &queries, seconds)?;
         let with = joined_per_s(&server, &queries, seconds)?;
         for (metric, value) in [("without_cache", without), ("with_cache", with)] {
@@ -281,7 +283,7 @@ fn cache(bench: &Bench<'_>, report: &mut Report) -> Result<()> {
             report.add(figure(&metric, value, "1/s").of(model));
         }
         report.add(Figure {
-            // Nothing is saved of a model that computes next to nothing.
+            // A cache saves nothing for a model that computes next to nothing.
             goal: (elements > 64).then_some(">= 1.83"),
             ..figure("cache_feedback_ratio", with / without, "ratio").of(model)
         });

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::{paths, server::Server, shell};
 
-/// What to send, and how.
+/// The request to send, and the load.
 pub struct Load<'a> {
     /// Where the server listens.
     pub address: SocketAddr,
@@ -18,11 +18,11 @@ pub struct Load<'a> {
     pub body: &'a Path,
     /// Connections, each with one request under way.
     pub connections: usize,
-    /// How long.
+    /// Length of the load.
     pub seconds: u64,
 }
 
-/// What was measured at the client.
+/// Measurements at the client.
 #[derive(Clone, Copy)]
 pub struct Sample {
     /// Requests answered with success, per second.
@@ -36,7 +36,7 @@ pub struct Sample {
 }
 
 impl Load<'_> {
-    /// Runs it; an answer that does not arrive is an error.
+    /// Runs the load; an answer that does not arrive is an error.
     pub fn run(&self) -> Result<Sample> {
         self.run_wrk(None)
     }
@@ -49,7 +49,7 @@ impl Load<'_> {
         Ok(used * 1e6 / (sample.per_s * self.seconds as f64))
     }
 
-    /// The same with a body whose first `json_bytes` bytes are JSON, with tensors behind them.
+    /// Runs the load with a body whose first `json_bytes` bytes are JSON, with tensors behind them.
     pub fn run_binary(&self, json_bytes: usize) -> Result<Sample> {
         self.run_wrk(Some(json_bytes))
     }
@@ -75,7 +75,7 @@ impl Load<'_> {
 }
 
 impl Sample {
-    /// What a load generator printed, as `xtask/bench/wrk.lua` does.
+    /// Reads what a load generator printed, in the format of `xtask/bench/wrk.lua`.
     pub fn read(output: &str) -> Result<Self> {
         let line = output.lines().rev().find(|line| line.starts_with('{'));
         let result: Value = serde_json::from_str(line.context("the load reports nothing")?)?;

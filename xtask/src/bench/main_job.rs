@@ -1,5 +1,5 @@
-//! The main job's figures: what Sextant adds to a query, and how it stands beside mosec, a bare
-//! HTTP server and the engine alone. All ratios are of measurements taken in turns in one run.
+//! The main job's figures: what Sextant adds to a query, and how it compares with mosec, a bare HTTP server and the
+//! engine alone. All ratios are of measurements taken in turns in one run.
 
 mod growth;
 mod memory;
@@ -21,7 +21,7 @@ use super::{Arguments, selection};
 use crate::server::Server;
 use crate::{provision, shell};
 
-/// Parts that can be asked for one by one.
+/// The parts that `--parts` may name.
 pub const PARTS: [&str; 7] = [
     "selection",
     "mlp",
@@ -32,7 +32,7 @@ pub const PARTS: [&str; 7] = [
     "growth",
 ];
 
-/// Measures everything that is asked for.
+/// Measures the requested parts.
 pub fn run(arguments: &Arguments, report: &mut Report) -> Result<()> {
     if arguments.wants("selection") {
         selection::run(report)?;
@@ -70,16 +70,16 @@ fn figure(metric: &str, value: f64, unit: &'static str, goal: Option<&'static st
     Figure::new("main-job", metric, value, unit, goal)
 }
 
-/// A figure that several servers have.
+/// A figure that several servers have; the cell names the server.
 fn cell(cell: &str, metric: &str, value: f64, unit: &'static str) -> Figure {
     figure(metric, value, unit, None).of(cell)
 }
 
-/// Longest wait until everything is loaded that should be.
+/// Longest wait until all variants that should be loaded are loaded.
 const WARM: Duration = Duration::from_secs(60);
 
-/// Waits until every variant of an application that nothing dominates is loaded: from then on the
-/// cheapest that meets the targets answers.
+/// Waits until every variant of an application that no other dominates is loaded. From then on the cheapest variant
+/// that meets the targets answers.
 pub(super) fn warm(server: &Server, application: &str) -> Result<()> {
     let path = format!("/v1/applications/{application}/variants");
     let deadline = Instant::now() + WARM;
@@ -102,7 +102,7 @@ pub(super) fn warm(server: &Server, application: &str) -> Result<()> {
     }
 }
 
-/// Part of the queries of a load that another variant answered than the one that answered most.
+/// The share of a load's queries that another variant answered than the one that answered most.
 fn flapping_share(server: &Server, load: &Load<'_>) -> Result<f64> {
     let before = answered(server)?;
     load.run()?;

@@ -19,17 +19,17 @@ use crate::{paths, shell};
 mod gain;
 mod large;
 
-/// Parts that can be asked for one by one.
+/// The parts that `--parts` may name.
 pub const PARTS: [&str; 4] = ["exports", "published", "gain", "large"];
 
-/// The exporting libraries, pinned.
+/// The exporting libraries with pinned versions.
 const REQUIREMENTS: &str = include_str!("../../exports-requirements.txt");
 
 /// Largest distance between an accuracy of the variant in single precision and the library's own: absolute for
 /// shares, relative for errors. The library computes in 64 bits.
 const TOLERANCE: f64 = 0.01;
 
-/// Settings where the question is what registers, and not how well.
+/// Settings for parts that measure what registers, not how fast variants are.
 const QUICK: [&str; 2] = ["variants.effort=quick", "variants.budget_s=30"];
 
 /// A model that was exported.
@@ -38,7 +38,7 @@ struct Export {
     metric: String,
     /// The accuracy that the library itself reaches.
     reaches: f64,
-    /// What the plain command lacks.
+    /// The flags that the plain command lacks.
     flags: Vec<String>,
 }
 
@@ -48,7 +48,7 @@ enum Outcome {
     Refused(String),
 }
 
-/// Measures everything that is asked for.
+/// Measures the requested parts.
 pub fn run(arguments: &Arguments, report: &mut Report) -> Result<()> {
     if !PARTS.iter().any(|part| arguments.wants(part)) {
         return Ok(());
@@ -208,7 +208,7 @@ fn register(
 // === impl Export ===
 
 impl Export {
-    /// Whether a measured accuracy is what the library reaches.
+    /// Whether a measured accuracy agrees with the library's.
     fn agrees(&self, accuracy: f64) -> bool {
         let scale = match self.metric.as_str() {
             "mae" => self.reaches.abs().max(1.0),

@@ -12,10 +12,10 @@ use crate::{
     shell,
 };
 
-/// The package, with what it needs.
+/// The package and its dependencies.
 const REQUIREMENTS: &str = include_str!("../../../examples/ocr/requirements.txt");
 
-/// Pictures that are read.
+/// Number of pictures that are read.
 const PICTURES: &str = "20";
 
 /// Compares texts and speeds.
@@ -53,11 +53,11 @@ pub fn run(arguments: &Arguments, report: &mut Report) -> Result<()> {
         .try_for_each(|line| report.pass(line))
 }
 
-/// What the service is told: steps in Python, and room for the scores of a whole page.
+/// The service's settings: steps in Python, and room for the scores of a whole page.
 fn settings(interpreter: &Path) -> [String; 5] {
     [
         "variants.engines=ort".to_owned(),
-        // The pipeline runs the files as they are: what else could be made of them is not measured.
+        // The pipeline runs the files as they are, so no other variants are measured.
         "variants.effort=quick".to_owned(),
         "pipelines.python.enabled=true".to_owned(),
         format!("pipelines.python.interpreter={}", interpreter.display()),

@@ -1,4 +1,5 @@
-//! Figures of the first ten minutes: everybody can read the pages, the pages are light, and the wheel answers soon.
+//! Figures of a user's first ten minutes: whether everybody can read the pages, how light the pages are, and how soon
+//! an installed wheel answers.
 
 use anyhow::Result;
 
@@ -10,10 +11,10 @@ use crate::pages;
 
 mod install;
 
-/// Parts that can be asked for one by one.
+/// The parts that `--parts` may name.
 pub const PARTS: [&str; 2] = ["pages", "install"];
 
-/// Measures everything that is asked for.
+/// Measures the requested parts.
 pub fn run(arguments: &Arguments, report: &mut Report) -> Result<()> {
     if arguments.wants("pages") {
         pages(report)?;

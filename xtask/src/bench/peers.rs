@@ -19,13 +19,13 @@ use super::median;
 use super::report::{Figure, Report};
 use crate::{provision, shell};
 
-/// Parts that can be asked for one by one.
+/// The parts that `--parts` may name.
 pub const PARTS: [&str; 4] = ["mlp", "resnet", "steps", "idle"];
 
 /// Fewest measurements of each server under each load.
 const REPETITIONS: usize = 6;
 
-/// Measures everything that is asked for.
+/// Measures the requested parts.
 pub fn run(arguments: &Arguments, report: &mut Report) -> Result<()> {
     if !PARTS.iter().any(|part| arguments.wants(part)) {
         return Ok(());
@@ -53,13 +53,13 @@ fn figure(metric: &str, value: f64, unit: &'static str, goal: Option<&'static st
     Figure::new("peers", metric, value, unit, goal)
 }
 
-/// What one server did under one number of connections.
+/// The samples of one server under one number of connections.
 struct Series {
     connections: usize,
     samples: Vec<Sample>,
 }
 
-/// Measures all contestants in turns under each number of connections; the result has the order of both.
+/// Measures all contestants in turns under each number of connections. The result has the order of both.
 fn in_turns(
     bench: &Bench<'_>,
     contestants: &[contestants::Contestant],
@@ -98,7 +98,7 @@ impl Series {
     }
 }
 
-/// Adds what every server did under a load.
+/// Adds the figures of every server under a load.
 fn tell(
     report: &mut Report,
     model: &str,

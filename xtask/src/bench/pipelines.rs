@@ -1,5 +1,5 @@
-//! Simulated planners and tuners for pipelines; a pipeline that is served in real time; the cost of a step besides its
-//! run.
+//! Simulated planners and tuners for pipelines, a pipeline that is served in real time, and the cost of a step beside
+//! the run of its model.
 
 use anyhow::Result;
 
@@ -7,16 +7,16 @@ use super::{Arguments, report::Report, scheduler::pass};
 
 mod steps;
 
-/// Parts that can be asked for one by one.
+/// The parts that `--parts` may name.
 pub const PARTS: [&str; 7] = ["alarms", "grid", LIVE, "optimal", "speed", "spikes", STEPS];
 
 /// The part in real time, on emulated devices.
 const LIVE: &str = "live";
 
-/// The part that asks running services.
+/// The part that queries running services.
 const STEPS: &str = "steps";
 
-/// Runs the parts that are asked for.
+/// Runs the requested parts.
 pub fn run(arguments: &Arguments, report: &mut Report) -> Result<()> {
     if arguments.wants(LIVE) {
         pass("sextant-lab", "agreement", &["pipelines"], report)?;

@@ -9,9 +9,9 @@ use crate::shell;
 pub struct Figure {
     /// Experiment that it belongs to.
     pub experiment: &'static str,
-    /// What it was measured on, where a metric has several.
+    /// What was measured, if the metric has several cells.
     pub cell: Option<String>,
-    /// Scheduling policy, where it matters.
+    /// Scheduling policy, if it matters.
     pub policy: Option<String>,
     /// Name, unit last.
     pub metric: String,
@@ -19,7 +19,7 @@ pub struct Figure {
     pub value: f64,
     /// Unit, `ratio` for quotients.
     pub unit: &'static str,
-    /// What it should be, for the table.
+    /// The goal that the table shows.
     pub goal: Option<&'static str>,
 }
 
@@ -43,7 +43,7 @@ impl Figure {
         }
     }
 
-    /// The same of one of those that the metric is measured on.
+    /// The same figure with a cell.
     pub fn of(self, cell: &str) -> Self {
         Self {
             cell: Some(cell.to_owned()),
@@ -144,7 +144,7 @@ fn line(figure: &Figure) -> Value {
     Value::Object(object)
 }
 
-/// Three significant digits, more before the point.
+/// Formats a value with three significant digits, or with more before the point.
 fn number(value: f64) -> String {
     let size = value.abs();
     match size {

@@ -1,7 +1,8 @@
-//! Whether answers are right: what public reports found wrong elsewhere, tried here, and what watching for it costs.
+//! Whether answers are right. Wrong answers that public reports found elsewhere are tried here, and the cost of the
+//! checks is measured.
 //!
-//! Each case is a kind of answer that is wrong with status 200, and the tests that ask for it. What is counted is the cases
-//! of which a test fails.
+//! Each case is a kind of answer that is wrong although its status is 200, with the tests for it. The figure is the
+//! number of cases of which a test fails.
 
 use std::process::{Command, Stdio};
 
@@ -18,25 +19,26 @@ use crate::{
     shell,
 };
 
-/// Parts that can be asked for one by one.
+/// The parts that `--parts` may name.
 pub const PARTS: [&str; 2] = ["answers", "overhead"];
 
-/// Queries of a counted run. Twice as many are run as well: the difference has no start in it.
+/// Queries of a counted run. A second run has twice as many; the difference between the runs does not include the
+/// start.
 const QUERIES: u32 = 20_000;
 
-/// Measurements with and without, in turns.
+/// Measurements with and without checks, in turns.
 const PAIRS: usize = 3;
 
-/// The share of queries that are run once more alone where nobody configures another.
+/// The share of queries that are run again alone by default.
 const SHARE: &str = "0.001";
 
-/// A way in which an answer can be wrong without a word, and the tests of it.
+/// A way in which an answer can be silently wrong, and the tests for it.
 struct Case {
     name: &'static str,
     tests: &'static [&'static str],
 }
 
-/// The targets that have the tests; of one name in several packages all are run.
+/// The targets that have the tests. If several packages have a target of one name, all of them run.
 const TARGETS: [&str; 7] = [
     "conformance",
     "dispatch",
@@ -104,7 +106,7 @@ const CASES: [Case; 12] = [
     },
 ];
 
-/// Measures everything that is asked for.
+/// Measures the requested parts.
 pub fn run(arguments: &Arguments, report: &mut Report) -> Result<()> {
     if arguments.wants("answers") {
         answers(report)?;
@@ -137,12 +139,12 @@ fn answers(report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Runs the tests of all cases; what is said of each.
+/// Runs the tests of all cases and returns their output.
 fn told() -> Result<String> {
     let mut command = shell::command("cargo");
     command.args(["test", "--no-fail-fast", "--workspace"]);
     command.args(TARGETS.iter().flat_map(|target| ["--test", target]));
-    // One behind the other: some measure what a machine does under load.
+    // The tests run one after the other, because some measure what a machine does under load.
     command.args(["--", "--exact", "--format=pretty", "--test-threads=1"]);
     command.args(CASES.iter().flat_map(|case| case.tests));
     eprintln!("$ {}", shell::show(&command));
@@ -150,7 +152,8 @@ fn told() -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Whether a test passed wherever it is. One that is no longer there is an error: nothing would tell of its case.
+/// Whether a test passed in every target that has it. A test that no longer exists is an error, because its case would
+/// not be tested.
 fn passed(told: &str, test: &str) -> Result<bool> {
     let start = format!("test {test} ... ");
     let ends: Vec<&str> = told
@@ -161,7 +164,8 @@ fn passed(told: &str, test: &str) -> Result<bool> {
     Ok(ends.iter().all(|end| *end == "ok"))
 }
 
-/// What callgrind counts with and without the sampling of batches, of as many queries.
+/// Compares the instructions that callgrind counts with and without the sampling of batches, for the same number of
+/// queries.
 fn overhead(report: &mut Report) -> Result<()> {
     if let Err(error) = tools::valgrind() {
         shell::say(format!("instructions of samples: skipped, {error:#}"));
@@ -185,7 +189,7 @@ fn overhead(report: &mut Report) -> Result<()> {
         let difference = instructions(2 * QUERIES, share)? - instructions(QUERIES, share)?;
         Ok(difference / f64::from(QUERIES))
     };
-    // How queries meet in batches differs from run to run by chance.
+    // Chance decides which queries share a batch, so the counts differ from run to run.
     let pairs = (0..PAIRS).map(|_| Ok((each("0")?, each(SHARE)?)));
     let pairs: Vec<(f64, f64)> = pairs.collect::<Result<_>>()?;
     let without = median(pairs.iter().map(|pair| pair.0).collect());

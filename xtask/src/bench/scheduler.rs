@@ -1,5 +1,5 @@
-//! The scheduler's figures: what a request costs in the core alone, how fast the simulator is, how
-//! well simulated and real time agree, and where requests run on devices of two prices in both.
+//! The scheduler's figures: the cost of a request in the core alone, the speed of the simulator, the agreement of
+//! simulated and real time, and the choice between devices of two prices in both.
 
 use std::path::Path;
 use std::process::Command;
@@ -12,17 +12,17 @@ use super::{Arguments, example};
 use crate::provision::tools;
 use crate::{paths, shell};
 
-/// Parts that can be asked for one by one.
+/// The parts that `--parts` may name.
 pub const PARTS: [&str; 5] = ["core", "instructions", "simulator", "agreement", "prices"];
 
-/// What is driven in `crates/decide/controller/benches/scheduler`, and under which name it is reported.
+/// The subject that `crates/decide/controller/benches/scheduler` drives, and its name in the report.
 #[derive(Clone, Copy)]
 pub struct Subject {
     /// The experiment, and the first word of its metrics.
     pub name: &'static str,
-    /// Its shape in the benchmark.
+    /// The subject's shape in the benchmark.
     pub shape: &'static str,
-    /// (queues, devices) with what a request is to cost, ns.
+    /// Queues and devices, with the goal for the cost of a request, ns.
     pub sizes: [(u32, u32, Option<&'static str>); 3],
 }
 
@@ -37,11 +37,11 @@ const ALONE: Subject = Subject {
     ],
 };
 
-/// Tenants of a device of whom [`ASKED`] ask.
+/// Tenants of a device; [`ASKED`] of them get requests.
 const IDLE: [u32; 3] = [20, 1_000, 10_000];
 const ASKED: u32 = 10;
 
-/// Measures everything that is asked for.
+/// Measures the requested parts.
 pub fn run(arguments: &Arguments, report: &mut Report) -> Result<()> {
     let policy = arguments.policy.as_str();
     if arguments.wants("core") {
@@ -63,7 +63,7 @@ pub fn run(arguments: &Arguments, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// What criterion measures: the mean of whole replays, divided by their requests.
+/// Reports what criterion measures: the mean of whole replays, divided by their requests.
 pub fn core(policy: &str, subject: Subject, report: &mut Report) -> Result<()> {
     let shape = subject.shape;
     let mut command = shell::command("cargo");
@@ -95,7 +95,7 @@ pub fn core(policy: &str, subject: Subject, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// What callgrind counts in one replay; does not depend on the machine's load.
+/// Reports what callgrind counts in one replay, which does not depend on the machine's load.
 pub fn instructions(policy: &str, subject: Subject, report: &mut Report) -> Result<()> {
     if let Err(error) = tools::valgrind() {
         shell::say(format!("instructions per request: skipped, {error:#}"));
@@ -124,15 +124,15 @@ struct Replay<'a> {
     shape: &'a str,
     /// Queues and devices.
     size: (u32, u32),
-    /// How many of the queues are asked where each is of a tenant of its own.
+    /// How many of the queues get requests, if each queue belongs to a tenant of its own.
     asked: Option<u32>,
 }
 
 impl Replay<'_> {
-    /// Instructions of a request.
+    /// The instructions of a request.
     fn count(&self, program: &Path, folder: &Path) -> Result<f64> {
         let (policy, shape, (queues, devices)) = (self.policy, self.shape, self.size);
-        // Enough for every queue to form batches, few enough for an emulated processor.
+        // These are enough requests for every queue to form batches, and few enough for an emulated processor.
         let requests = 20_000.max(4 * queues);
         let asked = self.asked.map(|asked| asked.to_string());
         let of = asked.as_deref().unwrap_or("all");
@@ -155,7 +155,7 @@ impl Replay<'_> {
     }
 }
 
-/// What a request costs beside tenants that ask nothing, and beside as many as there are models.
+/// Reports the cost of a request beside tenants without requests, and beside as many as there are models.
 pub fn growth(policy: &str, report: &mut Report) -> Result<()> {
     if let Err(error) = tools::valgrind() {
         shell::say(format!("growth of a request: skipped, {error:#}"));
@@ -243,7 +243,7 @@ fn number(path: &Path, pointer: &str) -> Result<f64> {
     found.with_context(shown)
 }
 
-/// The sum at the end of callgrind's file.
+/// The sum at the end of callgrind's output file.
 pub fn collected(path: &Path) -> Result<f64> {
     let text = std::fs::read_to_string(path)?;
     let total = text.lines().find_map(|line| {

@@ -5,7 +5,7 @@ use anyhow::Result;
 use super::report::Report;
 use crate::shell;
 
-/// Passes on what selection's own benchmark measures.
+/// Passes on the figures of selection's own benchmark.
 pub fn run(report: &mut Report) -> Result<()> {
     let mut command = shell::command("cargo");
     command

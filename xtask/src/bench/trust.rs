@@ -13,7 +13,7 @@ use anyhow::Result;
 use super::{Arguments, bed::Bench, report::Figure, report::Report};
 use crate::{provision, shell};
 
-/// Parts that can be asked for one by one.
+/// The parts that `--parts` may name.
 pub const PARTS: [&str; 12] = [
     "fairness",
     "isolation",
@@ -29,7 +29,7 @@ pub const PARTS: [&str; 12] = [
     "compose",
 ];
 
-/// Measures everything that is asked for.
+/// Measures the requested parts.
 pub fn run(arguments: &Arguments, report: &mut Report) -> Result<()> {
     if ["fairness", "isolation", "memory", "restarts"]
         .iter()
@@ -45,7 +45,7 @@ pub fn run(arguments: &Arguments, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// What is measured on a release build.
+/// Measures the parts that need a release build.
 fn measure(arguments: &Arguments, report: &mut Report) -> Result<()> {
     let bench = Bench::prepare(arguments, provision::runtime()?, "bench-trust")?;
     let version = shell::output(Command::new(&bench.binary).arg("--version"))?;

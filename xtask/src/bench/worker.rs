@@ -1,5 +1,5 @@
-//! The workers' figures: deadlines kept and cold starts on emulated devices, how well run times at
-//! other sizes are predicted, memory of variants that share weights, punctuality of starts.
+//! The workers' figures: deadlines and cold starts on emulated devices, how well run times at other sizes are
+//! predicted, memory of variants that share weights, punctuality of starts.
 
 use anyhow::{Context, Result};
 use serde_json::Value;
@@ -8,16 +8,16 @@ use super::report::{Figure, Report};
 use super::{Arguments, example};
 use crate::{models, provision, server, shell};
 
-/// Parts that can be asked for one by one.
+/// The parts that `--parts` may name.
 pub const PARTS: [&str; 4] = ["clockwork", "shapes", "weights", "windows"];
 
-/// The simulated experiment whose figures count.
+/// The simulated experiment that has the figures.
 const EXPERIMENT: &str = "clockwork-fig6";
 
-/// Devices that the punctuality of starts is measured with.
+/// Numbers of devices with which the punctuality of starts is measured.
 const DEVICES: [&str; 2] = ["1", "4"];
 
-/// What figures should be, by metric.
+/// The goals of figures, by metric.
 const GOALS: [(&str, &str); 4] = [
     ("shape_prediction_error_p90_percent", "<= 15"),
     ("success_latency_max_ms", "<= 100"),
@@ -25,7 +25,7 @@ const GOALS: [(&str, &str); 4] = [
     ("shared_weights_ratio", "< 1.3"),
 ];
 
-/// Measures everything that is asked for.
+/// Measures the requested parts.
 pub fn run(arguments: &Arguments, report: &mut Report) -> Result<()> {
     if arguments.wants("clockwork") {
         clockwork(&arguments.policy, report)?;
@@ -61,7 +61,7 @@ fn shapes(report: &mut Report) -> Result<()> {
     )
 }
 
-/// The experiment as a user runs it; its other figures are left to it.
+/// Runs the experiment as a user does and takes the wanted figures from it.
 fn clockwork(policy: &str, report: &mut Report) -> Result<()> {
     let mut command = shell::command(server::build_lab()?);
     command
@@ -78,7 +78,7 @@ fn clockwork(policy: &str, report: &mut Report) -> Result<()> {
     for line in lines.lines().filter(|line| line.starts_with('{')) {
         let record: Value = serde_json::from_str(line)?;
         let metric = record["metric"].as_str().unwrap_or_default();
-        // Neither a single seed's nor a single interval's.
+        // Figures of a single seed or a single interval do not count.
         let cell = record["cell"].as_str().unwrap_or_default();
         let whole = record["seed"].is_null() && !cell.contains('/');
         if wanted.contains(&metric) && whole {
@@ -90,7 +90,7 @@ fn clockwork(policy: &str, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// What an example prints.
+/// Returns what an example prints.
 fn output(package: &str, name: &str, arguments: &[&str]) -> Result<String> {
     let mut command = shell::command(example(package, name)?);
     command.args(arguments).env("MIMALLOC_PURGE_DELAY", "1000");
@@ -123,7 +123,7 @@ fn figure(record: &Value) -> Result<Figure> {
     })
 }
 
-/// The unit as a figure has it: what is stated, else the end of the metric's name.
+/// The unit of a figure: the stated one, or else the end of the metric's name.
 fn unit(stated: &str, metric: &str) -> &'static str {
     let units = [
         "ms", "us", "s", "MB", "MiB", "ratio", "percent", "rps", "count", "requests",

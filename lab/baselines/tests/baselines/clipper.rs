@@ -1,4 +1,4 @@
-//! Clipper: limits that find what a target allows, replicas, delayed batching.
+//! Clipper: limits that adapt to the target, replicas, delayed batching.
 
 use sextant_baselines::{Options, Policy};
 use sextant_schedule::{DropReason, NEVER, QueueSpec};
@@ -6,7 +6,7 @@ use sextant_schedule::{DropReason, NEVER, QueueSpec};
 use crate::world::{MS, SentBatch, World, spec};
 use sextant_types::index::{DeviceIx, QueueIx};
 
-/// Symphony's table 4: (25 ms - beta) / alpha is 18.9 rows.
+/// ResNet50 of Symphony's table 4: (25 ms - beta) / alpha is 18.9 rows.
 fn resnet50() -> QueueSpec {
     spec(1.053, 5.072, 64)
 }
@@ -18,12 +18,12 @@ fn options(policy: Policy) -> Options {
     }
 }
 
-/// Rows of the last batches on a device with always more waiting than fits.
+/// The rows of the last batches on a device where more requests always wait than fit into a batch.
 fn saturated(policy: Policy, percent: Vec<u64>, batches: usize) -> Vec<u32> {
     let mut world = World::with(&options(policy), 1, &[resnet50()]);
     world.percent = percent;
     while world.log.len() < batches {
-        // The latest target counts, and what waits must not expire: the device would run dry.
+        // The latest target counts. The other requests must not expire, or the device would run out of work.
         world.requests(30, QueueIx::new(0), 10_000 * MS);
         world.request(QueueIx::new(0), 25 * MS);
         world.pass(world.now + 20 * MS);
@@ -89,7 +89,7 @@ fn a_batch_below_the_limit_waits_for_the_delay() {
         ..Options::of(Policy::ClipperAimd)
     };
     let mut world = World::with(&options, 1, &[resnet50()]);
-    // The limit begins at one: full at once, and two from then on.
+    // The limit is one at first, so the first batch is full at once. From then on the limit is two.
     world.request(QueueIx::new(0), 100 * MS);
     assert_eq!(world.log.len(), 1);
     world.drain();
@@ -116,7 +116,7 @@ fn only_what_is_past_its_deadline_is_dropped() {
     assert_eq!(
         world.log[1].payloads(),
         soon,
-        "late by its profile, and run all the same"
+        "late by its profile, but run"
     );
     assert_eq!(
         world.dropped,

@@ -10,8 +10,7 @@ fn options() -> Options {
     Options::of(Policy::Clockwork)
 }
 
-/// A device that is busy for 9 ms with queue 0, whose rows take 1 ms each and 5 ms a batch; queues
-/// 1 and 2 are alike.
+/// A device that is busy with queue 0 for 9 ms. A batch of queue 1 or 2 takes 5 ms and 1 ms for each row.
 fn busy() -> World {
     let specs = [spec(4.0, 5.0, 32), spec(1.0, 5.0, 32), spec(1.0, 5.0, 32)];
     let mut world = World::with(&options(), 1, &specs);
@@ -54,7 +53,7 @@ fn any_size_may_be_allowed() {
 #[test]
 fn a_tight_request_is_not_in_the_large_batch() {
     let mut world = busy();
-    // At 4 ms the device is free from 9 ms on: alone it ends at 15 ms, sixteen end at 30 ms.
+    // The device is free from 9 ms on. The tight request alone would end at 15 ms; a batch of sixteen ends at 30 ms.
     let tight = world.request(QueueIx::new(1), 20 * MS);
     let rest: Vec<u64> = world.requests(16, QueueIx::new(1), 60 * MS);
     world.pass(5 * MS);
@@ -123,7 +122,7 @@ fn a_stuck_device_gets_no_more_than_the_look_ahead() {
 #[test]
 fn what_the_next_free_device_cannot_meet_is_refused_at_once() {
     let mut world = busy();
-    // Free at 9 ms, and one row takes 6 ms.
+    // The device is free at 9 ms, and one row takes 6 ms.
     let hopeless = world.request(QueueIx::new(1), 15 * MS - 1);
     assert_eq!(world.dropped, [(hopeless, DropReason::Expired)]);
     let feasible = world.request(QueueIx::new(1), 15 * MS);
@@ -134,7 +133,7 @@ fn what_the_next_free_device_cannot_meet_is_refused_at_once() {
     assert_eq!(world.dropped.len(), 2);
 }
 
-/// Queue 1 waits for one of two pools: in pool 0 a device is busy for too long, in pool 1 there is none.
+/// Queue 1 waits for one of two pools. The device of pool 0 is busy for too long, and pool 1 has no device.
 fn between_pools() -> (World, u64) {
     let mut world = World::new(&options());
     world.load(PoolIx::new(0), QueueIx::new(0), spec(4.0, 5.0, 32));

@@ -13,7 +13,7 @@ const POLICIES: [Policy; 4] = [
     Policy::ClipperAimd,
     Policy::ClipperQuantile,
 ];
-/// By device: its pool and slots.
+/// The pool and the slots of each device.
 const DEVICES: [(u32, u16); 4] = [(0, 1), (0, 1), (1, 2), (2, 1)];
 const QUEUES: u32 = 4;
 
@@ -98,7 +98,7 @@ fn play(options: &Options, percent: Vec<u64>, steps: &[Step]) -> World {
     play_on(u16::MAX, options, percent, steps)
 }
 
-/// Plays steps on devices with at most so many slots.
+/// Plays steps on devices with at most `most_slots` slots.
 fn play_on(most_slots: u16, options: &Options, percent: Vec<u64>, steps: &[Step]) -> World {
     let mut world = World::new(options);
     world.percent = percent;
@@ -133,7 +133,7 @@ fn play_on(most_slots: u16, options: &Options, percent: Vec<u64>, steps: &[Step]
             Step::Move(device, pool) => world.transfer(DeviceIx::new(device), pool),
         }
     }
-    // Whatever waits for a pool without devices waits for their return.
+    // Requests that wait for a pool without devices wait until its devices return.
     (0..DEVICES.len() as u32).for_each(|device| up(&mut world, DeviceIx::new(device)));
     world.drain();
     world
@@ -151,8 +151,8 @@ proptest! {
         options in options(),
         steps in vec(step(), 1..150),
     ) {
-        // Nexus forms a batch for one slot, and a device runs it on whichever slot is free first: the two agree on devices
-        // with one slot.
+        // Nexus forms a batch for one slot, and a device runs it on the slot that is free first. The two are always the
+        // same slot only on devices with one slot.
         let most_slots = match options.policy {
             Policy::Nexus => 1,
             _ => u16::MAX,
@@ -177,8 +177,8 @@ proptest! {
     }
 }
 
-/// A history that was found at random: device 0 comes to pool 1 with a batch on it, so the request of two
-/// rows that waits there cannot be met any more, and the one of one row behind it has to go on by itself.
+/// A history that was found at random. Device 0 moves to pool 1 with a running batch, so the request of two rows that
+/// waits there cannot be met any more. The request of one row behind it must still be sent or dropped.
 #[test]
 fn what_stands_behind_a_request_that_is_refused_on_a_moved_device_leaves() {
     let options = Options {

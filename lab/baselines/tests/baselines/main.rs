@@ -1,5 +1,5 @@
-//! The published baselines that keep their own queues: Clockwork, Nexus, Clipper. Properties over
-//! random histories on a virtual clock, and the signature of each.
+//! The published baselines that keep their own queues: Clockwork, Nexus, Clipper. The tests check properties over
+//! random histories on a virtual clock, and the typical behaviour of each policy.
 
 mod clipper;
 mod clockwork;

@@ -44,7 +44,7 @@ fn median_rows<'a>(log: impl IntoIterator<Item = &'a SentBatch>) -> u32 {
     rows[rows.len() / 2]
 }
 
-/// Batches of queue and device.
+/// The number of batches of each queue on each device.
 fn spread(log: &[SentBatch]) -> BTreeMap<(QueueIx, DeviceIx), usize> {
     let mut spread = BTreeMap::new();
     for sent in log {
@@ -59,7 +59,7 @@ fn devices_of(log: &[SentBatch], queue: QueueIx) -> usize {
 
 #[test]
 fn without_coordination_resnet50_runs_seven_rows() {
-    // Symphony, table 4: l(7) = 12.4 ms is the last that fits twice into 25 ms.
+    // Symphony, table 4: l(7) = 12.4 ms is the longest run time that fits twice into 25 ms.
     let mut world = World::with(&options(), 8, &[spec(1.053, 5.072, 64)]);
     load(&mut world, 1, 3, &[(0, 4_400.0, 25 * MS)]);
     world.drain();
@@ -93,7 +93,7 @@ fn devices_follow_the_rates() {
         2,
         &[(0, 2_500.0, target), (1, 500.0, target)],
     );
-    // By then an epoch is over, and with it the last change.
+    // An epoch has ended by then, so the devices follow the new rates.
     let known = world.log.partition_point(|sent| sent.start < 2_100 * MS);
     let later = &world.log[known..];
     assert!(

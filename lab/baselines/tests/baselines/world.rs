@@ -1,4 +1,4 @@
-//! Devices on a virtual clock that run what they are sent, one batch after the other.
+//! Devices on a virtual clock that run the batches that they are sent, one after the other.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -38,7 +38,7 @@ impl SentBatch {
     }
 }
 
-/// A device with its slots' ends and what lies on it.
+/// A device: the times at which its slots become free, and its batches.
 #[derive(Debug, Default)]
 struct Device {
     slots: Vec<Nanos>,
@@ -48,13 +48,13 @@ struct Device {
 pub struct World {
     pub scheduler: Box<dyn Scheduler<u64>>,
     pub now: Nanos,
-    /// Everything that was sent to a device, in order.
+    /// All batches that were sent to a device, in order.
     pub log: Vec<SentBatch>,
     pub dropped: Vec<(u64, DropReason)>,
     /// Number of requests so far; the next one's payload.
     pub requests: u64,
     pub delay: Delay,
-    /// Run time over the profile's, in percent: taken in turn.
+    /// Run times in percent of the profile's; batches take them in turn.
     pub percent: Vec<u64>,
     devices: BTreeMap<DeviceIx, Device>,
     specs: BTreeMap<(PoolIx, u32), QueueSpec>,
@@ -95,7 +95,7 @@ impl World {
         }
     }
 
-    /// With `devices` devices in pool 0 and these queues on it.
+    /// A world with `devices` devices in pool 0, which has these queues.
     pub fn with(options: &Options, devices: u32, specs: &[QueueSpec]) -> Self {
         let mut world = Self::new(options);
         for (queue, spec) in (0..).zip(specs) {
@@ -142,7 +142,7 @@ impl World {
         assert_eq!(lost, expected, "batches lost with a device");
     }
 
-    /// What is loaded on a device has changed.
+    /// Moves a device to another pool, as when the variants loaded on it change.
     pub fn transfer(&mut self, device: DeviceIx, pool: PoolIx) {
         if self.devices.contains_key(&device) {
             self.pools.insert(device, pool);
@@ -158,7 +158,7 @@ impl World {
         lost
     }
 
-    /// A result of a batch that is long over, or was lost with its device.
+    /// Delivers the result of a batch that ended long ago or was lost with its device.
     pub fn zombie(&mut self, which: usize) {
         let running = |id| {
             self.devices
@@ -182,12 +182,12 @@ impl World {
         );
     }
 
-    /// A request of one row with `slack` ns, [`NEVER`] for no deadline; tells its payload.
+    /// Sends a request of one row with `slack` ns ([`NEVER`]: no deadline) and returns its payload.
     pub fn request(&mut self, queue: QueueIx, slack: Nanos) -> u64 {
         self.request_of(queue, 1, slack)
     }
 
-    /// `count` of them at once.
+    /// Sends `count` such requests at once.
     pub fn requests(&mut self, count: u32, queue: QueueIx, slack: Nanos) -> Vec<u64> {
         (0..count).map(|_| self.request(queue, slack)).collect()
     }
@@ -228,7 +228,7 @@ impl World {
         self.now = self.now.max(until);
     }
 
-    /// Lets everything end that was sent or waits.
+    /// Lets time pass until all batches have ended and no request waits.
     pub fn drain(&mut self) {
         for _ in 0..10_000 {
             let ends = self.devices.values().flat_map(|of| &of.running);
@@ -237,17 +237,17 @@ impl World {
             let Some(next) = next else { return };
             self.pass(next.max(self.now));
         }
-        panic!("a timer that is due for ever");
+        panic!("a timer stays due for ever");
     }
 
     fn ring(&mut self) {
         let now = self.now;
         self.act(|scheduler, actions| scheduler.on_timer(now, actions));
         let next = self.scheduler.next_timer();
-        assert!(next.is_none_or(|next| next > now), "a timer that stays due");
+        assert!(next.is_none_or(|next| next > now), "a timer stays due");
     }
 
-    /// The timer rings although it need not.
+    /// Calls the timer before it is due.
     pub fn ring_in_vain(&mut self) {
         if self.scheduler.next_timer().is_some_and(|at| at <= self.now) {
             return;
@@ -255,11 +255,11 @@ impl World {
         let (now, before) = (self.now, self.scheduler.next_timer());
         let mut actions = Actions::new();
         self.scheduler.on_timer(now, &mut actions);
-        assert_eq!(actions, [], "a timer that rang in vain acts");
+        assert_eq!(actions, [], "a timer acted before it was due");
         let after = self.scheduler.next_timer().unwrap_or(NEVER);
         assert!(
             after >= before.unwrap_or(NEVER),
-            "a timer that rang in vain sets another"
+            "a timer was moved forward before it was due"
         );
     }
 
@@ -331,7 +331,7 @@ impl World {
         self.log.push(sent);
     }
 
-    /// Requests that left, in order of payload.
+    /// The payloads of the requests that were sent to a device or dropped, sorted.
     pub fn left(&self) -> Vec<u64> {
         let sent = self.log.iter().flat_map(SentBatch::payloads);
         let mut left: Vec<u64> = sent.chain(self.dropped.iter().map(|of| of.0)).collect();
@@ -339,7 +339,7 @@ impl World {
         left
     }
 
-    /// Asserts that what ran was in time and within its window.
+    /// Asserts that all batches ran in time and within their windows.
     pub fn assert_none_late(&self) {
         for sent in &self.log {
             let answer = sent.end + self.delay.response;

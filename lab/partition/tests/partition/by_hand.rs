@@ -6,21 +6,21 @@ use super::{all, at, exact, model, oracle::assert_sound, ours, rates};
 
 #[test]
 fn rates_are_balanced_where_the_largest_first_alone_would_not() {
-    // Two halves of 18: 7+6+5 and 6+6+6. Longest first ends with 7+6+5 and 6+6+6 or 19 and 17.
+    // The two halves of 18 are 7+6+5 and 6+6+6. Largest first finds them, or 19 and 17.
     let models = rates(&[7.0, 6.0, 6.0, 6.0, 6.0, 5.0]);
     for found in all(&models, Limits::none(2)) {
         let found = found.unwrap();
         assert!(found.objective < 1e-9, "{found:?}");
         assert!(found.rate_imbalance() < 1e-9);
     }
-    // 8+7 and 6+5+4, of which longest first makes 8+5+4 and 7+6.
+    // The best division is 8+7 and 6+5+4; largest first finds 8+5+4 and 7+6.
     let found = ours(&rates(&[8.0, 7.0, 6.0, 5.0, 4.0]), Limits::none(2)).unwrap();
     assert!(found.objective < 1e-9, "{found:?}");
 }
 
 #[test]
 fn the_figures_are_those_of_the_formulas() {
-    // Best: {30} and {10, 10}: means 25 and 20, deviations 5 and 0.
+    // The best division is {30} and {10, 10}. The means are 25 and 20, the deviations 5 and 0.
     let models = [model(30.0, 20, 7), model(10.0, 10, 5), model(10.0, 10, 9)];
     for found in all(&models, Limits::none(2)) {
         let found = found.unwrap();
@@ -39,7 +39,7 @@ fn the_figures_are_those_of_the_formulas() {
 
 #[test]
 fn the_weight_says_whether_rates_or_memory_decide() {
-    // Pairs balance rates (1+3, 2+2) or memory (8+2, 6+4), not both.
+    // Pairs of models balance rates (1+3, 2+2) or memory (8+2, 6+4), but not both.
     let models = [
         model(3.0, 8, 0),
         model(1.0, 6, 0),
@@ -60,7 +60,7 @@ fn the_weight_says_whether_rates_or_memory_decide() {
 
 #[test]
 fn dynamic_memory_counts_once_so_that_the_two_large_ones_share() {
-    // A large one beside one of the others needs 50 + 90 or more; the two together 20 + 90.
+    // A large model beside another one needs 50 + 90 or more; the two large ones together need 20 + 90.
     let models = [
         model(1.0, 10, 90),
         model(1.0, 60, 10),
@@ -80,8 +80,8 @@ fn dynamic_memory_counts_once_so_that_the_two_large_ones_share() {
 
 #[test]
 fn a_small_budget_goes_where_it_gains_most_and_a_move_pays_twice() {
-    // 10+4+2 against 4: moving the 4 leaves 12 and 8, the 2 14 and 6; the 10 6 and 14.
-    // What moves the 10 costs three times as much.
+    // The sub-clusters have 10+4+2 and 4. Moving the 4 leaves 12 and 8, moving the 2 leaves 14 and 6, and moving the 10
+    // leaves 6 and 14. A move of the 10 costs three times as much as the others.
     let models: Vec<Model> = rates(&[10.0, 4.0, 2.0, 4.0])
         .into_iter()
         .zip([(0, 3.0), (0, 1.0), (0, 1.0), (1, 1.0)])
@@ -156,7 +156,7 @@ fn a_new_model_pays_its_load_and_the_others_stay() {
 
 #[test]
 fn what_moved_for_nothing_is_at_home_again() {
-    // The two at 3 are alike: whichever goes, one is enough.
+    // The sub-clusters have 18 and 6. Moving the 6 of the first one suffices.
     let models: Vec<Model> = rates(&[3.0, 3.0, 3.0, 3.0, 6.0, 6.0])
         .into_iter()
         .zip([0, 0, 0, 0, 1, 0])
@@ -164,5 +164,5 @@ fn what_moved_for_nothing_is_at_home_again() {
         .collect();
     let found = ours(&models, Limits::none(2)).unwrap();
     assert!(found.objective < 1e-9);
-    assert_eq!(found.moved, 1, "the other six: {found:?}");
+    assert_eq!(found.moved, 1, "only the other 6 moves: {found:?}");
 }

@@ -1,4 +1,4 @@
-//! Next to nothing, and what is refused.
+//! Problems that are nearly empty, and problems that are refused.
 
 use sextant_partition::{Error, Limit, Limits, Model, Problem};
 
@@ -153,7 +153,7 @@ fn what_fits_nowhere_is_named_with_its_limit() {
 
 #[test]
 fn only_the_solver_says_that_there_is_none() {
-    // 15 of 16, but three of 5 do not fit into two of 8.
+    // The rates sum up to 15 of 16, but three models of 5 do not fit into two sub-clusters of 8.
     let models = rates(&[5.0, 5.0, 5.0]);
     let limits = Limits {
         rate_rps: 8.0,
@@ -163,7 +163,7 @@ fn only_the_solver_says_that_there_is_none() {
     assert_eq!(ours(&models, limits), Err(Error::NotFound { limit }));
     assert_eq!(drawn(&models, limits, 100), Err(Error::NotFound { limit }));
     assert_eq!(exact(&models, limits), Err(Error::Impossible { limit }));
-    // Nowhere to go without moving.
+    // Neither model may move, and both do not fit where they are.
     let stuck = [at(model(5.0, 0, 0), 0), at(model(5.0, 0, 0), 0)];
     let limits = Limits {
         move_cost: 0.0,

@@ -1,4 +1,4 @@
-//! Small instances against every division that there is.
+//! Small instances, compared with all possible divisions.
 
 use proptest::{collection::vec, option, prelude::*, strategy::ValueTree, test_runner::TestRunner};
 use sextant_partition::{Error, Finder, Limits, Model};
@@ -50,8 +50,8 @@ fn limits(models: &[Model], slack: (u8, u8, u8), memory_weight: f64) -> Limits {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 80, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// The integer programme's answer is the best of all divisions, or there is none; ours keeps to the
-    /// limits and is never better than the best.
+    /// The integer programme's answer is the best of all divisions, or there is none. Our answer keeps to the limits
+    /// and is never better than the best.
     #[test]
     fn small_instances_have_the_answers_of_brute_force(
         models in models(6),
@@ -78,7 +78,7 @@ proptest! {
         }
     }
 
-    /// Without a present division and without tight limits, ours is the best.
+    /// Without a present division and without tight limits, our answer is the best.
     #[test]
     fn ours_is_the_best_where_nothing_hinders_it(models in models(7), weight in 0..3_u8) {
         let models: Vec<Model> = models.into_iter().map(|of| Model { now: None, ..of }).collect();
@@ -89,8 +89,8 @@ proptest! {
         prop_assert!((ours.objective - best).abs() < 1e-9, "{:?}: {}", ours, best);
     }
 
-    /// Without a budget everything stays; with one it is never exceeded, and the answer is no worse
-    /// than what was.
+    /// Without a budget no model moves. With a budget, the answer never exceeds it and is no worse than the present
+    /// division.
     #[test]
     fn the_budget_is_kept(
         models in models(24),
@@ -112,7 +112,7 @@ proptest! {
     }
 }
 
-/// Budgets and tight limits may hide the best from ours, but rarely. The instances are always the same.
+/// Budgets and tight limits may hide the best division from ours, but rarely. The instances are always the same.
 #[test]
 fn ours_is_nearly_always_the_best_whatever_the_limits() {
     let mut runner = TestRunner::deterministic();

@@ -56,7 +56,7 @@ fn drawn(models: &[Model], limits: Limits, trials: u64) -> Result<Partition, Err
     )
 }
 
-/// All three ways.
+/// The answers of all three methods.
 fn all(models: &[Model], limits: Limits) -> [Result<Partition, Error>; 3] {
     [
         ours(models, limits),

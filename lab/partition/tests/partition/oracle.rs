@@ -1,4 +1,4 @@
-//! What a division is worth and which is the best, by code that shares nothing with what is tested.
+//! The value of a division, and the best division, computed by code that shares nothing with the code under test.
 
 use sextant_partition::{Limits, Model, Partition};
 
@@ -24,7 +24,7 @@ pub fn judged(models: &[Model], limits: &Limits, clusters: &[usize]) -> Option<(
         rate_apart = rate_apart.max((rate - rate_mean).abs());
         memory_apart = memory_apart.max((memory as f64 - memory_mean).abs());
     }
-    // y = |x - x'| over all sub-clusters: one load, and one unload where there was something.
+    // y = |x - x'| over all sub-clusters counts one load, and one unload if the model was somewhere before.
     let paid = models.iter().zip(clusters).map(|(of, at)| {
         let changes = (0..limits.clusters).filter(|j| (of.now == Some(*j)) != (at == j));
         changes.count() as f64 * of.move_cost

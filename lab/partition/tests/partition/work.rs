@@ -1,4 +1,4 @@
-//! How long the search goes on, and who answers when it ends.
+//! The limits of the search, and which method answers when the search reaches them.
 
 use sextant_partition::{
     Effort, Finder, Limits, MilpLimits, Model, Policy, Problem, heuristic, milp,
@@ -49,7 +49,7 @@ fn without_nodes_the_heuristic_answers_for_the_solver() {
     assert_eq!((solved.found, solved.nodes), (Finder::Heuristic, 0));
     assert_eq!(solved.partition, ours);
     assert!(solved.bound <= ours.objective);
-    // Begun with the heuristic's, it is never worse.
+    // A solver that begins with the heuristic's answer finds none that is worse.
     let warm = MilpLimits {
         is_warm: true,
         ..none

@@ -1,4 +1,4 @@
-//! Registrations that fail or are refused, and what is said of them.
+//! Registrations that fail or are refused, and the reasons that are given.
 
 use reqwest::multipart::{Form, Part};
 
@@ -38,7 +38,7 @@ async fn files_that_are_no_models_fail_with_their_code() {
         ..digits::upload("refused", "empty", "logistic")
     };
     api.upload(empty).await.problem(400, "invalid_model");
-    // A failed name can be used again, and the service is as well as before.
+    // The name of a failed registration can be used again, and the service is not harmed.
     let job = api
         .register(digits::upload("refused", "truncated", "logistic"))
         .await;

@@ -1,4 +1,5 @@
-//! What goes wrong with a version, or while versions are switched: whoever asks for the name never notices.
+//! Faults of a version, or faults while versions are switched. Queries that name the model or the application are never
+//! affected.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,7 +11,7 @@ use sextant_tests::{Upload, chaos::worth::Draw, onnx::HostileModel};
 
 use super::*;
 
-/// A model that harms nobody, and as its second version one that ends its engine's process.
+/// A harmless model whose second version ends its engine's process.
 async fn crashing() -> TestCluster {
     let set = [
         "variants.engines=ort",
@@ -47,7 +48,7 @@ async fn divide(api: &Api, what: (&str, &str), largest: f64) -> Answer {
     api.post("/v1/queries", &query).await
 }
 
-/// What a version that is tried has done.
+/// The counts of a version that is tried.
 async fn trial(api: &Api, version: u64) -> Option<Value> {
     let trials = api.get("/v1/models/model/trials").await.json(200);
     let mut trials = trials["trials"].as_array().expect("a list").iter();
@@ -58,7 +59,7 @@ async fn trial(api: &Api, version: u64) -> Option<Value> {
 async fn a_version_that_crashes_its_engine_costs_no_query() {
     let cluster = crashing().await;
     let api = cluster.api();
-    until("who names the version is told of the crash", || async {
+    until("a query for version 2 reports the crash", || async {
         let lost = divide(&api, ("model", "model@2"), HostileModel::CRASHES).await;
         (lost.status == 500).then(|| lost.problem(500, "engine_failed"))
     })
@@ -78,7 +79,7 @@ async fn a_version_that_crashes_its_engine_costs_no_query() {
                 let answer = answer.json(200);
                 assert_eq!(answer["version"], 1, "{answer}");
                 assert_eq!(answer["outputs"][0]["data"], json!([7.0, 0.0]), "{answer}");
-                // What harms nobody is answered by either, and by the current one while the other is away.
+                // Either version answers harmless queries, and the current one does while the other is unavailable.
                 let answer = divide(&api, ("application", "turns"), 3.0).await.json(200);
                 assert_eq!(answer["outputs"][0]["data"], json!([3.0, 0.0]), "{answer}");
             }
@@ -113,7 +114,7 @@ async fn a_version_with_another_signature_is_refused_with_what_differs() {
     };
     assert_eq!(error["code"], "signature_mismatch", "{error}");
     let told = error.to_string();
-    // Both sides by name and shape: whoever reads it knows which is whose.
+    // The message names both signatures by name and shape, so that readers can tell them apart.
     for part in ["`x: FP32 [?, 2]`", "`pixels: FP32 [?, 64]`"] {
         assert!(told.contains(part), "{part}: {told}");
     }
@@ -165,7 +166,7 @@ async fn of_two_who_switch_at_once_one_wins_and_the_other_is_told() {
 struct AcknowledgedFeedback(BTreeMap<String, usize>);
 
 impl AcknowledgedFeedback {
-    /// Asks, and says of the answer what it shows; what is refused for lack of a service is not counted.
+    /// Sends a query and labels the answer with its own class. Both requests have to succeed.
     async fn give(&mut self, api: &Api, image: usize) {
         let query = json!({
             "application": "digits", "inputs": digits::Images::load("test").input(image),
@@ -179,7 +180,7 @@ impl AcknowledgedFeedback {
         self.0.insert(token.to_owned(), label);
     }
 
-    /// Gives all of it again: what is kept is said to be repeated.
+    /// Posts all feedback again: what is kept is reported as repeated.
     async fn check(&self, api: &Api) {
         let items = self
             .0
@@ -211,7 +212,7 @@ async fn a_process_killed_at_any_moment_of_a_switch_leaves_one_current_version()
     })
     .await;
     let mut given = AcknowledgedFeedback::default();
-    // How long a switch takes, so that moments are drawn from all of it and a little behind.
+    // The time of a switch. Moments are drawn from all of it and from a little time after it.
     let begun = Instant::now();
     act(&api, 2, "promotion", 1).await.json(200);
     let longest = begun.elapsed().mul_f64(1.5).max(Duration::from_millis(4));
@@ -227,7 +228,7 @@ async fn a_process_killed_at_any_moment_of_a_switch_leaves_one_current_version()
             }
         };
         let path = format!("/v1/models/model/versions/{path}");
-        // Before, while, or after the call is answered.
+        // The process is killed before, while or after the call is answered.
         let moment = longest.mul_f64(random.unit());
         let switching = api.post(&path, &body);
         drop(tokio::time::timeout(moment, switching).await);
@@ -260,7 +261,7 @@ fn change_registry(cluster: &TestCluster, statement: &str) {
     assert!(status.success(), "{statement}");
 }
 
-/// An administrator's act and its entry in the audit record are made together, or not at all.
+/// An administrator's act and its entry in the audit record are made together or not at all.
 #[tokio::test]
 async fn what_cannot_be_recorded_is_not_done() {
     let cluster = service_with(Settings {

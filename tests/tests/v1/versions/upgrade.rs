@@ -6,7 +6,8 @@ use sextant_test_servers::interpreter;
 
 use super::*;
 
-/// Takes from a registry what the schema has had since versions: as a release without them has left it.
+/// Removes from a registry what the schema has had since versions exist, so that it is as a release without versions
+/// left it.
 const DOWNGRADE: &str = "
 import sqlite3, sys
 registry = sqlite3.connect(sys.argv[1])

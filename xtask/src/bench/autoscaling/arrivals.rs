@@ -1,31 +1,30 @@
-//! When queries are due: rates of a published trace, compressed, with random gaps from a seed.
+//! When queries are due: the rates of a published trace, compressed, with random gaps from a seed.
 
 use anyhow::{Context, Result, ensure};
 
 /// A query that is due.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Arrival {
-    /// When, s after the first.
+    /// When it is due, s after the first.
     pub at_s: f64,
-    /// Position of the application that it asks.
+    /// Position of the application that it queries.
     pub application: usize,
 }
 
-/// What the trace is made to.
+/// The time and the rates to which a trace is scaled.
 #[derive(Debug, Clone, Copy)]
 pub struct Shape {
     /// Time at the trace's first rate before it begins, s.
     pub warm_up_s: f64,
     /// How long the whole trace takes, s.
     pub measured_s: f64,
-    /// The trace's smallest and largest rate become these, queries a second; the others lie on the
-    /// straight line between.
+    /// The trace's smallest and largest rate become these, queries a second; the other rates are scaled linearly.
     pub range_rps: [f64; 2],
-    /// Of the gaps and of which application is asked.
+    /// Seed of the gaps and of the choice of applications.
     pub seed: u64,
 }
 
-/// Queries a second by line of a file with the columns `minute,requests`.
+/// The queries a second of each line of a file with the columns `minute,requests`.
 pub fn rates(text: &str) -> Result<Vec<f64>> {
     let lines = text.lines().skip(1).filter(|line| !line.is_empty());
     let rates = lines.map(|line| {
@@ -38,8 +37,8 @@ pub fn rates(text: &str) -> Result<Vec<f64>> {
     Ok(rates)
 }
 
-/// The queries in order of time; the first is due at 0. Their gaps are those of a Poisson process with
-/// the trace's rates. An application gets its share of them.
+/// The queries in order of time; the first is due at 0. Their gaps are those of a Poisson process with the trace's
+/// rates. Each application gets its share of the queries.
 pub fn arrivals(rates: &[f64], shape: &Shape, shares: &[f64]) -> Vec<Arrival> {
     let [from, to] = shape.range_rps;
     let least = rates.iter().copied().fold(f64::INFINITY, f64::min);
@@ -54,7 +53,7 @@ pub fn arrivals(rates: &[f64], shape: &Shape, shares: &[f64]) -> Vec<Arrival> {
     let mut arrivals = Vec::new();
     let mut at_s = 0.0;
     while at_s < shape.warm_up_s + shape.measured_s {
-        // Candidates come at the largest rate, and as many stay as the rate then asks for.
+        // Candidates come at the largest rate, and the rate of the moment decides how many of them stay.
         if arrivals.is_empty() || random.unit() * to <= rate_at(at_s) {
             let application = pick(shares, random.unit());
             arrivals.push(Arrival { at_s, application });
@@ -116,7 +115,7 @@ mod tests {
         let arrivals = arrivals(&rates, &SHAPE, &[3.0, 1.0]);
         assert_eq!(arrivals[0].at_s, 0.0);
         assert!(arrivals.windows(2).all(|pair| pair[0].at_s <= pair[1].at_s));
-        // Four deviations of what chance makes of each.
+        // Chance moves each count by less than four standard deviations.
         let near = |counted: f64, expected: f64| (counted - expected).abs() < 4.0 * expected.sqrt();
         for (from_s, until_s, expected) in [
             (0.0, 35.0, 350.0),

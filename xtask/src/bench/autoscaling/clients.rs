@@ -1,4 +1,4 @@
-//! Open-loop load: each query is sent when it is due, whatever has become of those before it.
+//! Open-loop load: each query is sent when it is due, whatever the outcomes of those before it.
 
 use std::{
     collections::BTreeMap,
@@ -13,10 +13,10 @@ use serde_json::Value;
 use super::arrivals::Arrival;
 use crate::{http::Connection, shell};
 
-/// Connections that are enough where queries have targets.
+/// Connections that suffice where queries have targets.
 const CLIENTS: usize = 256;
 
-/// What an application is asked.
+/// The query for an application.
 pub struct Question {
     /// The request's body.
     pub body: Vec<u8>,
@@ -24,10 +24,10 @@ pub struct Question {
     pub target_ms: f64,
 }
 
-/// What became of the queries that count.
+/// The outcomes of the queries that count.
 #[derive(Debug, Default)]
 pub struct Tally {
-    /// How many there were.
+    /// Number of queries.
     pub sent: u64,
     /// Answered in time.
     pub in_time: u64,
@@ -39,24 +39,24 @@ pub struct Tally {
     pub lag_ms: Vec<f64>,
     /// How long answers took, ms, in increasing order.
     pub took_ms: Vec<f64>,
-    /// By application: how many there were, and how many of these were late or refused.
+    /// For each application, the number of queries and how many of them were late or refused.
     pub applications: BTreeMap<usize, (u64, u64)>,
-    /// Each of them in order of time: a line with when it was due, s, its application's position, ms that
-    /// it was sent late and that its answer took, and how it ended.
+    /// A line for each query in order of time: when it was due (s), its application's position, by how much it was sent
+    /// late (ms), how long its answer took (ms), and its outcome.
     pub lines: Vec<(f64, String)>,
 }
 
-/// One query's end.
+/// The outcome of one query.
 pub struct End {
     /// When it was due.
     pub arrival: Arrival,
     /// By how much later it was sent, ms.
     pub lag_ms: f64,
-    /// How long the answer took from then on, ms.
+    /// The time from sending it to its answer, ms.
     pub took_ms: f64,
-    /// How long it may take, ms.
+    /// The longest time that its answer may take, ms.
     target_ms: f64,
-    /// The problem's code where it was not answered.
+    /// The problem's code if it was not answered.
     pub refused: Option<String>,
 }
 
@@ -70,8 +70,8 @@ pub fn run(
     run_with(CLIENTS, address, questions, arrivals, times)
 }
 
-/// The same over so many connections, each with one query under way. Where all are busy, queries are
-/// sent later than they are due, which [`Tally::lag_ms`] shows.
+/// The same over `clients` connections, each with one query under way. If all are busy, queries are sent later than
+/// they are due, which [`Tally::lag_ms`] shows.
 pub fn run_with(
     clients: usize,
     address: SocketAddr,
@@ -94,7 +94,7 @@ pub fn run_with(
     tally
 }
 
-/// What became of each query, in no order.
+/// The outcomes of all queries, in no order.
 pub fn ends(
     clients: usize,
     to: (SocketAddr, &str),
@@ -121,7 +121,7 @@ pub fn ends(
     })
 }
 
-/// Asks one question over a connection that is opened where there is none.
+/// Sends one query over a connection, which is opened if there is none.
 fn ask(
     (address, path): (SocketAddr, &str),
     connection: &mut Option<Connection>,
@@ -189,13 +189,13 @@ impl Tally {
         }
     }
 
-    /// Late or refused, of all queries, percent.
+    /// Late or refused queries, percent of all.
     pub fn violation_percent(&self) -> f64 {
         100.0 * (self.sent - self.in_time) as f64 / self.sent.max(1) as f64
     }
 }
 
-/// The value below which a share of the values lie; NaN without one.
+/// The value below which this share of the values lies; NaN if there are none.
 pub fn quantile(sorted: &[f64], share: f64) -> f64 {
     let last = sorted.len().saturating_sub(1);
     let at = (last as f64 * share).round() as usize;
@@ -211,7 +211,7 @@ mod tests {
 
     use super::*;
 
-    /// Answers every query on every connection as `answer` says by its body.
+    /// Answers every query on every connection with what `answer` returns for its body.
     fn server(answer: fn(&[u8]) -> &'static str) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();

@@ -1,8 +1,8 @@
 //! A fleet of emulated devices that follows a compressed trace, and its simulation.
 //!
-//! The service starts and ends real processes, each a worker with one emulated device, over a real
-//! Redis. Queries come open loop. Afterwards the fleet simulation gets the same queries, the measured
-//! profiles, start times and LOAD times, and the same settings of the autoscaler.
+//! The service starts and ends real processes, each a worker with one emulated device, over a real Redis. Queries come
+//! open loop. Afterwards the fleet simulation gets the same queries, the measured profiles, start times and LOAD times,
+//! and the same settings of the autoscaler.
 
 use std::{
     collections::BTreeMap,
@@ -24,19 +24,19 @@ use super::{
 };
 use crate::{paths, shell};
 
-/// Queries a second at the trace's least and at its greatest rate.
+/// Queries a second at the trace's lowest and at its highest rate.
 const RANGE_RPS: [f64; 2] = [10.0, 200.0];
 
-/// Time at the trace's first rate before anything counts, s: the autoscaler looks at the last minute.
+/// Time at the trace's first rate before measurements count, s, because the autoscaler uses the last minute.
 const WARM_UP_S: f64 = 60.0;
 
-/// A run whose queries were sent later than this, ms, for one in a hundred says nothing.
+/// A run in which one in a hundred queries was sent later than this, ms, is not valid.
 const MOST_LAG_MS: f64 = 50.0;
 
 /// Time between the last preparation and the first query.
 const LEAD: Duration = Duration::from_millis(500);
 
-/// Starts everything, has the queries asked and simulated, and reports both.
+/// Starts the service, sends and simulates the queries, and reports both.
 pub fn run(arguments: &Arguments, report: &mut Report) -> Result<()> {
     ensure!(arguments.minutes > 0.0, "`--minutes` must be above 0");
     let shape = Shape {
@@ -67,13 +67,13 @@ pub fn run(arguments: &Arguments, report: &mut Report) -> Result<()> {
     compare(&live, &simulated, report)
 }
 
-/// What the live run brought.
+/// The results of the live run.
 struct Live {
     tally: Tally,
     watched: WatchLog,
     /// When queries began, milliseconds since 1970.
     begin_ms: u64,
-    /// From when until when queries and machines count, milliseconds since 1970.
+    /// The span in which queries and machines count, milliseconds since 1970.
     span_ms: (u64, u64),
 }
 
@@ -89,7 +89,7 @@ impl Live {
             let questions = service::questions();
             let address = service.server.address;
             let tally = clients::run(address, &questions, arrivals, (begin, shape.warm_up_s));
-            // Machines are paid until the time is over, be it that nobody asks any more.
+            // Machines are paid until the end of the span, even when no query comes any more.
             let left_ms = until_ms.saturating_sub(watch::now_ms());
             shell::pause(Duration::from_millis(left_ms));
             stop.store(true, Ordering::Relaxed);
@@ -103,7 +103,7 @@ impl Live {
         })
     }
 
-    /// Means of what was seen.
+    /// Means of the observed times.
     fn measured(&self) -> Measurements {
         let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
         let start = |pool: usize| match &self.watched.starts_s(pool, self.begin_ms)[..] {
@@ -121,7 +121,7 @@ impl Live {
         }
     }
 
-    /// The numbers of machines over time, as `devices.csv` in the data folder.
+    /// Writes the numbers of machines over time, as `devices.csv` in the data folder.
     fn write_samples(&self, service: &Service) -> Result<()> {
         let mut text = "second".to_owned();
         for pool in &POOLS {
@@ -141,7 +141,7 @@ impl Live {
         Ok(())
     }
 
-    /// Every query that counts, as `answers.csv` in the data folder.
+    /// Writes every query that counts, as `answers.csv` in the data folder.
     fn write_queries(&self, service: &Service) -> Result<()> {
         let lines = self.tally.lines.iter().map(|(_, line)| line.as_str());
         let head = ["due_s,application,lag_ms,took_ms,end"].into_iter();
@@ -154,7 +154,7 @@ impl Live {
         self.watched.hours(pool, self.span_ms)
     }
 
-    /// What holds of the live run alone.
+    /// Reports the figures of the live run alone.
     fn report(&self, measured: &Measurements, report: &mut Report) {
         let tally = &self.tally;
         let mut add = |metric: &str, value: f64, unit| {
@@ -184,7 +184,7 @@ impl Live {
     }
 }
 
-/// Both side by side, and how far they are apart.
+/// Reports the figures of both runs and their differences.
 fn compare(live: &Live, simulated: &BTreeMap<String, f64>, report: &mut Report) -> Result<()> {
     let figure = |name: &str| {
         let found = simulated.get(name).copied();

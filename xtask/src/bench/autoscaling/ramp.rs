@@ -1,11 +1,11 @@
-//! The load of a small model that grows from a fiftieth to four fifths of what the same fleet sustains: whether workers
-//! come before queries are late.
+//! The load of a small model grows from a fiftieth to four fifths of what the same fleet sustains. The figures show
+//! whether workers come before queries are late.
 //!
-//! The pool's workers are child processes: in one cell with real engines on cores of their own, in the other with an
-//! emulated device each, which is slow enough that the workers limit what is answered. First the whole pool is asked
-//! as much as it answers, by clients that ask again as soon as they have an answer: the rate of answers in time is what
-//! it sustains. Then the pool begins with its least number, and queries come open loop at a rate that grows in a
-//! straight line. Everything is on one machine, the clients included, in both parts.
+//! The pool's workers are child processes. In one cell they have real engines on cores of their own; in the other each
+//! has an emulated device, which is so slow that the workers limit the rate of answers. In the first part, clients send
+//! the whole pool a new query as soon as they have an answer; the rate of answers in time is what the pool sustains. In
+//! the second part, the pool begins with its least number of workers, and queries come open loop at a rate that grows
+//! linearly. In both parts everything runs on one machine, including the clients.
 
 use std::time::{Duration, Instant};
 
@@ -30,19 +30,19 @@ use crate::{
 /// Longest time that an answer may take, ms.
 const TARGET_MS: f64 = 200.0;
 
-/// Shares of what the fleet sustains, at the beginning and at the end.
+/// Load at the beginning and at the end, as shares of what the fleet sustains.
 const SHARES: [f64; 2] = [0.02, 0.8];
 
-/// What the workers of the pool are.
+/// The workers of a pool.
 struct Cell {
     name: &'static str,
     engine: &'static str,
     most: u32,
-    /// Of the pool's type.
+    /// Settings of the pool's type.
     settings: &'static str,
 }
 
-/// With real engines, and with emulated devices.
+/// A cell with real engines, and one with emulated devices.
 const CELLS: [Cell; 2] = [
     Cell {
         name: "ramp-cpu",
@@ -58,10 +58,10 @@ const CELLS: [Cell; 2] = [
     },
 ];
 
-/// Connections of the clients that ask as much as is answered.
+/// Connections of the clients that send a query as soon as they have an answer.
 const CLIENTS: usize = 32;
 
-/// Queries by which what the fleet sustains is measured, after as many that are not counted.
+/// Queries that measure what the fleet sustains, after the same number that are not counted.
 const QUERIES: usize = 4000;
 
 /// Steps of the growing rate.
@@ -70,10 +70,10 @@ const STEPS: u32 = 60;
 /// How long the load grows, s.
 const GROWS_S: f64 = 60.0;
 
-/// How long the service may take until it is as it should be.
+/// Longest wait for the state that the service should reach.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// Runs both parts of each cell and reports what became of the queries of the second.
+/// Runs both parts of each cell and reports the outcomes of the second part's queries.
 pub fn run(arguments: &Arguments, report: &mut Report) -> Result<()> {
     CELLS
         .iter()
@@ -141,7 +141,7 @@ fn question() -> Question {
     }
 }
 
-/// Answers in time a second where clients ask as much as is answered.
+/// Answers in time a second where clients send a query as soon as they have an answer.
 fn sustained(server: &Server) -> Result<f64> {
     let at_once = [Arrival {
         at_s: 0.0,
@@ -186,7 +186,7 @@ cores = 1
     )
 }
 
-/// Waits until so many workers are up and none more is desired, and a query is answered.
+/// Waits until `count` workers are up, no others are desired, and a query is answered.
 fn settle(server: &Server, count: u32) -> Result<()> {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -216,7 +216,7 @@ fn up(server: &Server) -> Result<u32> {
     Ok(u32::try_from(count)?)
 }
 
-/// Why there are so many workers, the newest reason first.
+/// The reasons for the number of workers, the newest first.
 fn reasons(server: &Server) -> Result<Vec<String>> {
     let body = server
         .connect()?

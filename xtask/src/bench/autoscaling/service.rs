@@ -1,5 +1,5 @@
-//! The service that is measured: every role but the worker's in one process over Redis, and pools of
-//! emulated devices that the provider `process` starts and ends.
+//! The measured service: all roles except the worker in one process over Redis, and pools of emulated devices that the
+//! provider `process` starts and ends.
 
 use std::{path::PathBuf, time::Duration, time::Instant};
 
@@ -18,16 +18,16 @@ use crate::{
 pub struct Application {
     /// Its name.
     pub name: &'static str,
-    /// The example's model that it has.
+    /// The example's model that the application has.
     pub model: &'static str,
     /// Longest time that an answer may take, ms.
     pub target_ms: f64,
-    /// Its part of all queries.
+    /// Its share of all queries.
     pub share: f64,
 }
 
-/// Half a second for the large model; a fifth of that for a model of which one device answers five
-/// times as much.
+/// The large model has a target of half a second. The small one has a fifth of that, and one device answers five times
+/// as many of its queries.
 pub const APPLICATIONS: [Application; 2] = [
     Application {
         name: "digits",
@@ -47,18 +47,18 @@ pub const APPLICATIONS: [Application; 2] = [
 pub struct Pool {
     /// The type of its devices.
     pub name: &'static str,
-    /// How many times as fast as a model's profile says.
+    /// How many times as fast as a model's profile its devices are.
     pub speed: f64,
-    /// Price of one, US dollars an hour.
+    /// Price of one device, US dollars an hour.
     pub hour_usd: f64,
-    /// Fewest.
+    /// Least number of workers.
     pub least: u32,
-    /// Most.
+    /// Largest number of workers.
     pub most: u32,
 }
 
-/// A large device answers five times as much as a small one and costs three and a half times as much,
-/// so it is worth it only while much is asked for.
+/// A large device answers five times as many queries as a small one and costs three and a half times as much, so it
+/// pays only under high load.
 pub const POOLS: [Pool; 2] = [
     Pool {
         name: "small",
@@ -76,33 +76,32 @@ pub const POOLS: [Pool; 2] = [
     },
 ];
 
-/// How long workers stay that are not planned for any more, s: the trace's day takes minutes.
+/// How long workers that are no longer planned stay, s. It is short because the trace's day takes minutes.
 pub const HOLD_S: u32 = 30;
 
-/// What the configuration says a start takes, s. Forecasts look as far ahead; what a start really takes
-/// is measured.
+/// The time of a start in the configuration, s. Forecasts look this far ahead; the real time of starts is measured.
 pub const ASSUMED_START_S: u32 = 2;
 
-/// How long the service may take until it is as it should be.
+/// Longest wait for the state that the service should reach.
 const PATIENCE: Duration = Duration::from_secs(180);
 
 /// Time between two looks.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// A running service with everything measured.
+/// A running service whose variants are all measured.
 pub struct Service {
-    /// The process that answers.
+    /// The process that answers queries.
     pub server: Server,
     /// Its program.
     pub binary: PathBuf,
     /// Its data folder.
     pub data: PathBuf,
-    // Stops after the service.
+    // Redis stops after the service.
     _redis: Redis,
 }
 
-/// Starts the service twice: once with a device of each type, on which the variants are measured, and
-/// then as it is to be measured.
+/// Starts the service twice: first with a device of each type, on which the variants are measured, and then in the
+/// state in which it is measured.
 pub fn start() -> Result<Service> {
     let provisioned = provision::runtime()?;
     provision::needs::install(provision::needs::SERVERS)?;
@@ -136,14 +135,14 @@ pub fn start() -> Result<Service> {
 // === impl Service ===
 
 impl Service {
-    /// What its program says of its version.
+    /// The version that its program prints.
     pub fn version(&self) -> Result<String> {
         let text = shell::output(shell::command(&self.binary).arg("--version"))?;
         Ok(text.trim().trim_start_matches("sextant ").to_owned())
     }
 }
 
-/// What each application is asked.
+/// The query for each application.
 pub fn questions() -> Vec<Question> {
     let question = |of: &Application| {
         let mut body = demo::query(&json!({"latency_ms": of.target_ms}));
@@ -166,7 +165,7 @@ pub fn variants(server: &Server, application: &str) -> Result<Vec<Value>> {
     }
 }
 
-/// The profiles of a variant on the types of the pools that were measured there, by position of the pool.
+/// The measured profiles of a variant, by position of the pool on whose type it was measured.
 pub fn measured(variant: &Value) -> [Option<&Value>; POOLS.len()] {
     let all = || variant["profiles"].as_array().into_iter().flatten();
     std::array::from_fn(|at| {
@@ -218,7 +217,7 @@ most = {most}
 fn are_measured(server: &Server) -> Result<bool> {
     for application in &APPLICATIONS {
         let variants = variants(server, application.name)?;
-        // Nobody loads a variant that is dominated, so it keeps its estimates.
+        // A dominated variant is never loaded, so it keeps its estimates.
         let mut loaded = variants.iter().filter(|of| of["dominated_by"].is_null());
         if variants.is_empty() || loaded.any(|of| measured(of).contains(&None)) {
             return Ok(false);
@@ -227,7 +226,7 @@ fn are_measured(server: &Server) -> Result<bool> {
     Ok(true)
 }
 
-/// As many workers as there are at least, none more is desired, and everything that is to be loaded is.
+/// Whether every pool has its least number of workers, no more are desired, and all planned variants are loaded.
 fn are_settled(server: &Server) -> Result<bool> {
     let scaling = server.connect()?.get("/v1/scaling")?.json()?;
     let rows = |of: &str| scaling[of].as_array().cloned().unwrap_or_default();
@@ -246,7 +245,7 @@ fn are_settled(server: &Server) -> Result<bool> {
     Ok(POOLS.iter().all(pool_is_there) && is_loaded)
 }
 
-/// Waits until something holds. A question that could not be answered counts as no.
+/// Waits until `holds` returns true. An error counts as false.
 fn until(what: &str, holds: impl Fn() -> Result<bool>) -> Result<()> {
     shell::say(format!("waiting until {what}"));
     let deadline = Instant::now() + PATIENCE;

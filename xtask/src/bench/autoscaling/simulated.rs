@@ -15,14 +15,14 @@ use super::{
 };
 use crate::shell;
 
-/// What a LOAD takes where none was seen and the variant has no time of its own, ms.
+/// The time of a LOAD if none was seen and the variant has no measured time, ms.
 const UNKNOWN_LOAD_MS: f64 = 1.0;
 
-/// What was measured beside the service and goes into the simulation.
+/// Values that were measured beside the service and go into the simulation.
 pub struct Measurements {
-    /// By pool: time from the order of a machine until its worker is there, s.
+    /// For each pool, the time from the order of a machine until its worker is up, s.
     pub start_s: [f64; POOLS.len()],
-    /// By variant: time of a LOAD, ms.
+    /// For each variant, the time of a LOAD, ms.
     pub load_ms: BTreeMap<String, f64>,
 }
 
@@ -58,7 +58,7 @@ pub fn write(
     Ok(file)
 }
 
-/// Plays the experiment; returns its figures by name.
+/// Runs the experiment and returns its figures by name.
 pub fn play(binary: &Path, experiment: &Path) -> Result<BTreeMap<String, f64>> {
     let mut command = shell::command(binary);
     command
@@ -106,8 +106,7 @@ fn devices(service: &Service, measured: &Measurements) -> Result<String> {
     Ok(text)
 }
 
-/// A variant with its accuracy and its run times where they were measured; nothing for one that was not
-/// measured on any of the devices.
+/// A variant with its accuracy and its measured run times; an empty text if it was not measured on any of the devices.
 fn described(variant: &Value, of: &Measurements) -> Result<String> {
     let number = |field: &Value, name: &str| {
         let found = field.as_f64();
@@ -137,7 +136,7 @@ fn described(variant: &Value, of: &Measurements) -> Result<String> {
     ))
 }
 
-/// `[rows, ms]` of the medians, which never fall.
+/// The medians as `[rows, ms]`, which never fall.
 fn points(profile: &Value) -> String {
     let mut most = 0.0f64;
     let rows = profile["latency"].as_array().into_iter().flatten();

@@ -1,7 +1,7 @@
-//! What there is of machines and workers while queries come.
+//! The machines and workers that exist while queries come.
 //!
-//! A machine is there from when its provider has ordered it until its process has ended, as it would be
-//! paid. Its provider writes down the first; the second is looked for several times a second.
+//! A machine exists from its provider's order until the end of its process, because it would be paid for that time. The
+//! provider records the order; the end is looked for several times a second.
 
 use std::{
     collections::BTreeMap,
@@ -19,7 +19,7 @@ use crate::{http::Connection, shell};
 /// Time between two looks.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// A machine that was there; times in milliseconds since 1970.
+/// A machine that existed; times are in milliseconds since 1970.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Machine {
     /// Position of its pool.
@@ -31,14 +31,14 @@ pub struct Machine {
     /// When it was first seen that its process had ended.
     pub gone_ms: Option<u64>,
     process: Option<u64>,
-    /// It was told to end.
+    /// Whether it was told to end.
     ends: bool,
 }
 
 /// How many machines of each pool there were, and how many were desired.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sample {
-    /// When, milliseconds since 1970.
+    /// When they were counted, milliseconds since 1970.
     pub at_ms: u64,
     /// Machines that start or are up, by pool.
     pub staying: [u32; POOLS.len()],
@@ -48,20 +48,20 @@ pub struct Sample {
     pub desired: [u32; POOLS.len()],
 }
 
-/// Everything that was seen.
+/// All observations.
 #[derive(Debug, Default)]
 pub struct WatchLog {
-    /// By name.
+    /// Machines by name.
     pub machines: BTreeMap<String, Machine>,
-    /// In order of time.
+    /// Samples in order of time.
     pub samples: Vec<Sample>,
-    /// By variant and pool: how long its LOADs took, ms.
+    /// The times of LOADs, ms, by variant and pool.
     pub loads_ms: BTreeMap<(String, usize), Vec<f64>>,
-    /// By worker and variant: since when it is being loaded.
+    /// Since when each variant is being loaded on a worker.
     loading: BTreeMap<(String, String), u64>,
 }
 
-/// Watches a service until `stop`. What cannot be read at one look is read at the next.
+/// Watches a service until `stop`. What one look cannot read, the next one reads.
 pub fn watch(service: &Service, stop: &AtomicBool) -> Result<WatchLog> {
     let mut watched = WatchLog::default();
     let folder = service.data.join("workers");
@@ -95,7 +95,8 @@ impl WatchLog {
         ms.sum::<u64>() as f64 / 3.6e6
     }
 
-    /// How long machines of a pool that were ordered since then took until their workers were there, s.
+    /// The times from the order of a machine until its worker was up, s, for machines of a pool that were ordered since
+    /// `from_ms`.
     pub fn starts_s(&self, pool: usize, from_ms: u64) -> Vec<f64> {
         let of = self.machines.values();
         let of = of.filter(|it| it.pool == pool && it.since_ms >= from_ms);
@@ -108,7 +109,7 @@ impl WatchLog {
         for entry in std::fs::read_dir(folder)? {
             let path: PathBuf = entry?.path();
             if path.extension().is_some_and(|it| it == "json") {
-                // One that is being written or has just gone is read at the next look.
+                // A record that is being written or has just been removed is read at the next look.
                 let text = std::fs::read_to_string(&path).unwrap_or_default();
                 if let Ok(record) = serde_json::from_str::<Value>(&text) {
                     there.extend(self.note(&record));
@@ -125,7 +126,7 @@ impl WatchLog {
         Ok(())
     }
 
-    /// Takes over a machine's record; returns its name.
+    /// Takes over a machine's record and returns the machine's name.
     fn note(&mut self, record: &Value) -> Option<String> {
         let name = record["id"].as_str()?;
         let pool = POOLS.iter().position(|of| record["pool"] == of.name)?;
@@ -174,7 +175,7 @@ impl WatchLog {
         Ok(())
     }
 
-    /// The machine that a worker runs on: the worker's name begins with its.
+    /// The machine of a worker: the worker's name begins with the machine's name.
     fn machine_of(&mut self, worker: &str) -> Option<&mut Machine> {
         let mut all = self.machines.iter_mut();
         let found = all.find(|(name, _)| {
@@ -184,7 +185,7 @@ impl WatchLog {
         found.map(|(_, machine)| machine)
     }
 
-    /// From `loading` to `active` a LOAD takes place.
+    /// A LOAD takes the time from `loading` to `active`.
     fn note_instance(&mut self, instance: &Value) {
         let text = |field: &str| instance[field].as_str().unwrap_or_default().to_owned();
         let (worker, variant) = (text("worker"), text("variant"));
@@ -209,7 +210,7 @@ impl WatchLog {
     }
 }
 
-/// Whether a process has not ended; one that nobody has waited for yet has.
+/// Whether a process has not ended; a zombie counts as ended.
 fn lives(process: u64) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     let state = stat.rsplit_once(") ").map(|(_, rest)| rest);

@@ -1,5 +1,5 @@
-//! The leading dispatcher is killed under load, again and again: how long until another answers, and
-//! whether any query was left without an answer.
+//! The leading dispatcher is killed under load several times. Measures how long it takes until another one answers, and
+//! whether a query gets no answer.
 
 use std::net::SocketAddr;
 use std::sync::Mutex;
@@ -17,7 +17,7 @@ use crate::bench::report::Report;
 use crate::http::Connection;
 use crate::shell;
 
-/// How often the leader is killed.
+/// Number of times that the leader is killed.
 const KILLS: usize = 5;
 /// Clients, each with one query under way.
 const CLIENTS: usize = 8;
@@ -26,7 +26,7 @@ const LATENCY_MS: u64 = 2000;
 /// Load before and after each kill.
 const CALM: Duration = Duration::from_secs(3);
 
-/// What became of the queries.
+/// The outcomes of the queries.
 #[derive(Default)]
 struct Tally {
     sent: AtomicU64,
@@ -63,7 +63,7 @@ pub fn run(bench: &Bench<'_>, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Each time another one stands by, and the one that leads is killed.
+/// Kills the leader several times, each time with another dispatcher as standby.
 fn kill_leaders(bench: &Bench<'_>, fleet: &mut Fleet) -> Result<Vec<Instant>> {
     let names = [
         "dispatcher",
@@ -110,7 +110,7 @@ fn client(address: SocketAddr, query: &Value, tally: &Tally) {
 
 fn summarise(tally: &Tally, kills: &[Instant], report: &mut Report) {
     let answers = tally.answers.lock().unwrap_or_else(PoisonError::into_inner);
-    // From the kill to the end of the longest pause between two answers that followed it.
+    // Recovery is the time from the kill to the end of the longest pause between two answers that followed it.
     let recovery = |kill: &Instant| {
         let after = answers
             .windows(2)

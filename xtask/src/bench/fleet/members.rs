@@ -1,4 +1,4 @@
-//! The processes that are measured.
+//! The measured processes of a fleet.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -9,7 +9,7 @@ use sextant_test_servers::{postgres::Postgres, redis::Redis, s3::S3};
 use crate::bench::bed::Bench;
 use crate::server::Server;
 
-/// Settings of both services: one batch at a time on one thread, variants of one engine.
+/// Settings of both services: one batch at a time on one thread, and variants of one engine.
 const SETTINGS: [&str; 5] = [
     "worker.cores=1",
     "variants.engines=ort",
@@ -20,7 +20,7 @@ const SETTINGS: [&str; 5] = [
 
 /// Real stores and the processes over them.
 pub struct Fleet {
-    // They end before what they store in.
+    // The processes end before their stores.
     members: BTreeMap<&'static str, Server>,
     redis: Redis,
     postgres: Postgres,
@@ -33,7 +33,7 @@ pub fn alone(bench: &Bench<'_>) -> Result<Server> {
 }
 
 impl Fleet {
-    /// One process for each role but no worker.
+    /// One process for each role except the worker.
     pub fn start(bench: &Bench<'_>) -> Result<Self> {
         let mut fleet = Self {
             redis: Redis::start(),
@@ -52,8 +52,7 @@ impl Fleet {
         self.spawn_at(bench, name, role, (None, &[]))
     }
 
-    /// Asks a process to end, waits until it has, and starts it again at the same address with more
-    /// settings.
+    /// Tells a process to end, waits until it has ended, and starts it again at the same address with more settings.
     pub fn restart(
         &mut self,
         bench: &Bench<'_>,
@@ -66,7 +65,7 @@ impl Fleet {
         self.spawn_at(bench, name, role, (Some(address), settings))
     }
 
-    /// Adds a process with more settings at an address, or at one that is free.
+    /// Adds a process with more settings at an address, or at a free one.
     pub fn spawn_at(
         &mut self,
         bench: &Bench<'_>,
@@ -95,7 +94,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// A process.
+    /// The process of this name.
     pub fn member(&self, name: &str) -> Result<&Server> {
         let server = self.members.get(name);
         server.with_context(|| format!("`{name}` runs"))

@@ -1,4 +1,4 @@
-//! A fleet beside one process, under the same loads, in turns.
+//! A fleet compared with one process under the same loads, in turns.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -13,15 +13,15 @@ use crate::bench::main_job::warm;
 use crate::bench::median;
 use crate::bench::report::Report;
 
-/// A model with what one of its queries carries.
+/// A model and the contents of its queries.
 struct Subject {
     name: &'static str,
-    /// What its queries ask for, so that one variant answers them.
+    /// The targets of its queries, with which one variant answers all of them.
     targets: &'static str,
     input: &'static str,
     shape: &'static str,
     values: usize,
-    /// What a fleet may add to the median latency of one connection, as the report says it.
+    /// The most that a fleet may add to the median latency of one connection, as the report shows it.
     added_goal: &'static str,
     /// Connections of the load under which the throughput is compared.
     connections: usize,

@@ -1,4 +1,4 @@
-//! Two ways for the tensors of a query: through the dispatcher, and straight between front end and worker.
+//! The two ways of a query's tensors: through the dispatcher, and directly between front end and worker.
 
 use anyhow::Result;
 
@@ -14,13 +14,13 @@ use crate::models;
 /// Elements of a query, FP32: 1 KB, 16 KB, 64 KB and 600 KB.
 const SIZES: [usize; 4] = [256, 4_096, 16_384, 153_600];
 
-/// Front ends that differ only in the way that tensors take, and the setting that says so.
+/// Front ends that differ only in the way of tensors, with the setting of that way.
 const WAYS: [(&str, &str); 2] = [
     ("straight", "fleet.inline_bytes=0"),
     ("inline", "fleet.inline_bytes=16777216"),
 ];
 
-/// Measures each size on each way, in turns, on the same dispatcher and worker.
+/// Measures each size in each way, in turns, with the same dispatcher and worker.
 pub fn run(bench: &Bench<'_>, report: &mut Report) -> Result<()> {
     let mut fleet = Fleet::start(bench)?;
     fleet.spawn(bench, "worker-1", "worker")?;

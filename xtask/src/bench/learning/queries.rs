@@ -1,9 +1,10 @@
-//! What versions and feedback cost a query, in instructions that callgrind counts in a running service.
+//! The cost of versions and feedback for a query, in instructions that callgrind counts in a running service.
 //!
-//! Two applications have the same model. *beside*: a query of the one while nobody tries a version or takes feedback, and while
-//! the other does both. *with*: a query of the other, likewise. *feedback*: queries at 30 % of what is answered, alone and beside
-//! as many posts of feedback, whose own instructions are counted alone and taken off. What the service does when nobody
-//! asks it is taken off by the time that passed. Each comparison is made in turns, and the median told.
+//! Two applications have the same model. *beside*: a query of one application while no application tries a version or
+//! takes feedback, and while the other one does both. *with*: a query of the other application, likewise. *feedback*:
+//! queries at 30 % of the capacity, alone and beside the same number of feedback posts; the instructions of the posts
+//! are counted alone and subtracted. The work of the idle service is subtracted in proportion to the time. Each
+//! comparison is made in turns, and the median is reported.
 
 use std::{
     cell::Cell,
@@ -30,46 +31,46 @@ use crate::{
     shell,
 };
 
-/// The model, which takes the time that its file says on an emulated engine and computes nothing.
+/// The model. It takes the time that its file says on an emulated engine and computes nothing.
 const MODEL: &str = "emulated";
 
-/// The application that is asked for, and the one that tries versions and takes feedback.
+/// The application that gets the queries, and the one that tries versions and takes feedback.
 const PLAIN: &str = "plain";
 const TRYING: &str = "trying";
 
-/// Engines that compute would be most of what is counted.
+/// Without the emulated engine, the computation would be most of what is counted.
 const SETTINGS: [&str; 3] = [
     "variants.engines=emulated",
     "variants.max_threads=1",
     "variants.max_batch=8",
 ];
 
-/// What the service would start itself again for, and leave valgrind behind (`server/src/environment.rs`).
+/// Without these variables the service would start itself again, outside of valgrind (`server/src/environment.rs`).
 const COMPLETE: [(&str, &str); 2] = [
     ("MIMALLOC_PURGE_DELAY", "1000"),
     ("ORT_DISABLE_TELEMETRY", "1"),
 ];
 
-/// Queries of a count.
+/// Queries of one count.
 const QUERIES: usize = 800;
 
-/// Comparisons.
+/// Number of comparisons.
 const PAIRS: usize = 3;
 
-/// Share of the capacity that is asked for beside feedback.
+/// Rate of the queries beside feedback, as a share of the capacity.
 const SHARE: f64 = 0.3;
 
 /// A service whose instructions are counted.
 struct CountedService {
     server: Server,
-    /// Where counts are written, a number behind it.
+    /// The file to which counts are written, followed by a number.
     file: PathBuf,
     dumps: Cell<usize>,
-    /// Instructions of a second in which nobody asks.
+    /// Instructions of a second without queries.
     idle_per_s: Cell<f64>,
 }
 
-/// Counts and compares.
+/// Counts and compares the instructions.
 pub fn run(bench: &Bench<'_>, report: &mut Report) -> Result<()> {
     if let Err(error) = tools::valgrind() {
         shell::say(format!("instructions of queries: skipped, {error:#}"));
@@ -89,10 +90,10 @@ pub fn run(bench: &Bench<'_>, report: &mut Report) -> Result<()> {
     feedback(&counted, queries, report)
 }
 
-/// Queries while nobody tries versions and takes feedback, and while somebody does.
+/// Queries while no application tries versions or takes feedback, and while one does.
 fn beside(counted: &CountedService, queries: usize, report: &mut Report) -> Result<()> {
     let mut rounds = Vec::new();
-    // What is read and filled once is there before anything is compared.
+    // Caches are filled before anything is compared.
     counted.use_features(true)?;
     counted.each(PLAIN, queries / 4)?;
     counted.each(TRYING, queries / 4)?;
@@ -164,7 +165,7 @@ fn feedback(counted: &CountedService, queries: usize, report: &mut Report) -> Re
     Ok(())
 }
 
-/// Posts feedback on these answers, each when it is due.
+/// Posts feedback with these tokens, each at its time.
 fn say(server: &Server, tokens: &[String], rate: f64) -> Result<()> {
     let mut connection = Connection::open(server.address, PATIENCE)?;
     let step = Duration::from_secs_f64(1.0 / rate);
@@ -195,7 +196,7 @@ impl CountedService {
         let mut command = shell::command("valgrind");
         command
             .args(["--tool=callgrind", "--quiet", "--instr-atstart=no"])
-            // Otherwise threads that compute keep those from running that they wait for.
+            // Without it, threads that compute block the threads for which they wait.
             .arg("--fair-sched=yes")
             .arg(format!("--callgrind-out-file={}", file.display()))
             .arg(service.get_program())
@@ -211,7 +212,7 @@ impl CountedService {
         Ok(counted)
     }
 
-    /// Has callgrind do something.
+    /// Sends callgrind a command.
     fn tell(&self, what: &str) -> Result<()> {
         let mut command = Command::new("vgdb");
         command.arg(format!("--pid={}", self.server.id()));
@@ -219,7 +220,7 @@ impl CountedService {
         shell::output(&mut command).map(drop)
     }
 
-    /// What is done, and its instructions without what would have been done anyway.
+    /// Calls `act`; returns its instructions, without those that the idle service takes in the same time.
     fn count<T>(&self, act: impl FnOnce() -> Result<T>) -> Result<(f64, T)> {
         self.tell("zero")?;
         let begun = Instant::now();
@@ -232,7 +233,7 @@ impl CountedService {
         Ok((counted - took_s * self.idle_per_s.get(), done))
     }
 
-    /// Notes what is done while nobody asks.
+    /// Counts the instructions of the idle service.
     fn look_at_idle(&self) -> Result<()> {
         const LENGTH: Duration = Duration::from_secs(5);
         let (instructions, ()) = self.count(|| {
@@ -243,7 +244,7 @@ impl CountedService {
         Ok(())
     }
 
-    /// Instructions of a query, asked one behind the other.
+    /// Instructions of a query; queries are sent one after the other.
     fn each(&self, application: &str, queries: usize) -> Result<f64> {
         let mut connection = Connection::open(self.server.address, PATIENCE)?;
         let asked = asked(application);
@@ -256,7 +257,7 @@ impl CountedService {
         Ok(instructions / queries as f64)
     }
 
-    /// Whether the one application tries a version and takes feedback.
+    /// Sets whether the application tries a version and takes feedback.
     fn use_features(&self, used: bool) -> Result<()> {
         let (feedback, stage) = match used {
             true => (json!({}), json!({"stage": "canary", "percent": 1})),
@@ -268,7 +269,7 @@ impl CountedService {
         let body = stage.to_string();
         let changed = connection.send("PATCH", &path, "application/json", body.as_bytes())?;
         changed.json().context("the stage cannot be set")?;
-        // What front ends and dispatchers keep in memory follows within a moment.
+        // Front ends and dispatchers follow the change within a moment.
         let deadline = Instant::now() + PATIENCE;
         while self.takes_feedback()? != used {
             ensure!(Instant::now() < deadline, "the change was not followed");

@@ -1,8 +1,8 @@
-//! Switching versions under load: queries go on at 70 % of what the service answers, while the one version is promoted and
-//! rolled back again and again.
+//! Switching versions under load. Queries go on at 70 % of the capacity while one version is promoted and rolled back
+//! again and again.
 //!
-//! Queries are sent when they are due and timed from then, each with a target. A failed or late one is the switch's where it
-//! was due while versions were switched; the same load without switches stands beside it, because machines are seldom
+//! Queries are sent when they are due and timed from then, each with a target. The failed and late queries are counted
+//! while versions are switched. The same load without switches is measured for comparison, because machines are seldom
 //! quiet.
 
 use std::{
@@ -26,7 +26,7 @@ use crate::{
     shell,
 };
 
-/// Share of the capacity that is asked for.
+/// Rate of the queries, as a share of the capacity.
 const SHARE: f64 = 0.7;
 
 /// The target of each query, milliseconds.
@@ -35,17 +35,17 @@ const TARGET_MS: f64 = 500.0;
 /// Time between two switches.
 const BETWEEN: Duration = Duration::from_millis(500);
 
-/// What became of the queries of one load.
+/// The outcomes of the queries of one load.
 #[derive(Default)]
 pub(super) struct Outcomes {
     pub(super) sent: u64,
     pub(super) failed: u64,
     late: u64,
-    /// Answers of each version.
+    /// Number of answers of each version.
     versions: [u64; 2],
 }
 
-/// Counts what a switch costs.
+/// Counts the failed and late queries of switches.
 pub fn run(bench: &Bench<'_>, report: &mut Report) -> Result<()> {
     let (model, input, elements) = MODELS[0];
     let server = bench.sextant("learning-switch", settings(bench))?;
@@ -88,14 +88,14 @@ pub fn run(bench: &Bench<'_>, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// The model of an application in another file: what it answers is the same, and it is the next version.
+/// Registers the model of an application again as a different file: it gives the same answers and is the next version.
 pub(super) fn register_second(
     bench: &Bench<'_>,
     server: &Server,
     (application, name): (&str, &str),
 ) -> Result<()> {
     let mut model = std::fs::read(bench.models.join(format!("{name}.onnx")))?;
-    // The documentation of the model, field 6 of ModelProto.
+    // This adds the documentation of the model, field 6 of ModelProto.
     model.extend_from_slice(b"\x32\x01x");
     let file = bench.folder.join("second.onnx");
     std::fs::write(&file, model)?;
@@ -115,7 +115,7 @@ pub(super) fn register_second(
     shell::run(&mut command)
 }
 
-/// Promotes and rolls back until told to stop; how often.
+/// Promotes and rolls back until told to stop; returns the number of switches.
 fn switch(server: &Server, model: &str, stop: &AtomicBool) -> Result<u64> {
     let mut connection = Connection::open(server.address, PATIENCE)?;
     let mut switches = 0;
@@ -133,7 +133,7 @@ fn switch(server: &Server, model: &str, stop: &AtomicBool) -> Result<u64> {
     Ok(switches)
 }
 
-/// How many queries a second are answered where each connection asks as soon as it is answered.
+/// The queries a second that are answered if each connection sends a query as soon as it has an answer.
 pub(super) fn capacity_per_s(address: SocketAddr, asked: &Value, length: Duration) -> Result<f64> {
     let begun = Instant::now();
     let ask = || -> Result<u64> {
@@ -155,7 +155,7 @@ pub(super) fn capacity_per_s(address: SocketAddr, asked: &Value, length: Duratio
     Ok(answered as f64 / begun.elapsed().as_secs_f64())
 }
 
-/// Queries at a rate, each when it is due.
+/// Sends queries at a rate, each when it is due.
 pub(super) fn load(
     address: SocketAddr,
     asked: &Value,

@@ -1,4 +1,4 @@
-//! What a query, a registration and a start cost beside many applications of which one is asked.
+//! The cost of a query, a registration and a start beside many applications, of which one gets queries.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -13,13 +13,13 @@ use crate::bench::report::Report;
 use crate::server::Server;
 use crate::shell;
 
-/// Applications that a query is compared beside.
+/// The smaller number of applications with which the cost is compared.
 const FEW: usize = 10;
 
-/// Registrations of which the median counts, at both ends.
+/// Registrations over which the median is taken, at both ends.
 const AROUND: usize = 10;
 
-/// One engine and little effort, on which the registrations of so many small models depend.
+/// One engine and little effort, so that many small models can be registered in acceptable time.
 const SETTINGS: [&str; 4] = [
     "variants.engines=ort",
     "variants.effort=quick",
@@ -33,8 +33,8 @@ const CONNECTIONS: usize = 64;
 /// Longest wait for the loads that follow a start.
 const SETTLED: Duration = Duration::from_secs(120);
 
-/// Registers the same small model for few applications and for many, each with one of its own, then asks the first
-/// application of both services in turns.
+/// Registers the same small model for few applications in one service and for many in another, then sends queries to
+/// the first application of both in turns.
 pub fn run(bench: &Bench<'_>, report: &mut Report) -> Result<()> {
     let many = bench.arguments.applications.max(FEW + AROUND);
     let small = bench.sextant("growth-few", &SETTINGS)?;
@@ -61,7 +61,8 @@ pub fn run(bench: &Bench<'_>, report: &mut Report) -> Result<()> {
     queries(bench, (&small, &large), many, report)
 }
 
-/// Registers a model for so many applications; how long each took, from its command to its last variant, s.
+/// Registers a model for each of `count` applications; returns how long each took, from its command to its last
+/// variant, s.
 fn register(bench: &Bench<'_>, server: &Server, count: usize) -> Result<Vec<f64>> {
     let mut took = Vec::with_capacity(count);
     for number in 0..count {
@@ -76,7 +77,7 @@ fn name(number: usize) -> String {
     format!("application-{number}")
 }
 
-/// The processor time of a query beside few applications and beside many.
+/// Compares the processor time of a query beside few applications and beside many.
 fn queries(
     bench: &Bench<'_>,
     (small, large): (&Server, &Server),
@@ -122,7 +123,7 @@ fn query_us(bench: &Bench<'_>, server: &Server, body: &Path) -> Result<f64> {
     load.cpu_us(server)
 }
 
-/// Waits until a service that nobody asks does nothing to speak of: what it loads at its start is loaded.
+/// Waits until a service that gets no queries is nearly idle, because the loads after its start have ended.
 fn settle(server: &Server) -> Result<()> {
     let look = Duration::from_secs(1);
     let deadline = Instant::now() + SETTLED;

@@ -8,8 +8,8 @@ use crate::bench::report::Report;
 use crate::demo;
 use crate::server::Server;
 
-/// Resident memory of the service that has just registered the demo's models and answers what the
-/// demo asks, which includes what measuring them has left behind; and of a restarted one, which
+/// Measures the resident memory of a service that has just registered the demo's models and answered the demo's
+/// queries; it includes what the measurements of the models left behind. Then measures a restarted service, which
 /// serves the same without having measured anything.
 pub fn run(bench: &Bench<'_>, report: &mut Report) -> Result<()> {
     let server = bench.sextant("demo", &[])?;

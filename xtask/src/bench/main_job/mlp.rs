@@ -16,12 +16,12 @@ use crate::provision::python;
 use crate::server::{self, Server};
 use crate::shell;
 
-/// What the application asks for: mosec runs the file as it is, so nothing less accurate may answer here.
+/// The targets of the application. Mosec runs the file as it is, so no less accurate variant may answer here.
 const TARGETS: &str = r#","targets":{"latency_ms":50,"min_relative_accuracy":0.99}"#;
 const MOSEC: &str = include_str!("../../../bench/peers/requirements-mosec.txt");
-/// What serves mosec best under both loads; with 2 ms it answers a quarter less at 64 connections.
+/// The wait that serves mosec best under both loads; with 2 ms it answers a quarter less at 64 connections.
 const MOSEC_WAIT_MS: &str = "1";
-/// Queries whose added latency is measured, after as many to warm up.
+/// Queries whose added latency is measured, after the same number that warm up.
 const QUERIES: usize = 5_000;
 
 /// A server under a kind of query.
@@ -34,8 +34,8 @@ struct Contestant {
     many: Vec<Sample>,
 }
 
-/// Measures Sextant in its default configuration, mosec and the floor in turns. Sextant is asked as
-/// applications ask, with a target and without, and for one variant by its name.
+/// Measures Sextant in its default configuration, mosec and the floor in turns. Sextant gets queries as applications
+/// send them, with a target and without, and queries for one variant by its name.
 pub fn run(bench: &Bench<'_>, report: &mut Report) -> Result<()> {
     let sextant = Rc::new(bench.sextant("mlp", &[])?);
     bench.register(&sextant, "mlp")?;
@@ -224,7 +224,7 @@ fn floor(body: &Path) -> Result<Contestant> {
     Ok(contestant("floor", &Rc::new(server), "/v1/queries", body))
 }
 
-/// Median over queries, one after the other, of the client's time less the engine's.
+/// The client's time less the engine's, as the median over queries that are sent one after the other.
 fn added_latency_us(server: &Server, body: &[u8]) -> Result<f64> {
     let mut connection = server.connect()?;
     let mut added = Vec::with_capacity(QUERIES);

@@ -1,6 +1,6 @@
-//! What an offline job costs online queries (INFaaS, figure 8): ResNet-18 on the cores of this machine, 3 to 8
-//! queries a second with half a second each, with and without a job beside them that has more images than
-//! can be answered meanwhile. Both ask for the accuracy of the model as it was trained.
+//! The cost of an offline job for online queries (INFaaS, figure 8). ResNet-18 runs on the cores of this machine and
+//! gets 3 to 8 queries a second with a target of half a second, with and without a job beside them. The job has more
+//! images than can be answered meanwhile. Both ask for the accuracy of the model as it was trained.
 
 use std::{
     io::Write,
@@ -27,13 +27,13 @@ use crate::{
 
 const TARGET_MS: f64 = 500.0;
 const IMAGE: [usize; 3] = [3, 224, 224];
-/// Images in a file, and files with them.
+/// Images in a file, and the number of files.
 const IMAGES: usize = 500;
 const FILES: usize = 8;
 const MIN_ACCURACY: f64 = 0.8;
-/// Least and most online queries a second.
+/// Lowest and highest rate of online queries, queries a second.
 const RANGE_RPS: [f64; 2] = [3.0, 8.0];
-/// Up and down, twice, as the paper's load does.
+/// The rates rise and fall twice, as in the paper.
 const RATES: [f64; 9] = [3.0, 4.0, 8.0, 4.0, 3.0, 4.0, 8.0, 4.0, 3.0];
 /// Shortest time that is measured at once, s.
 const LEAST_S: u64 = 60;
@@ -74,7 +74,7 @@ pub fn run(bench: &Bench<'_>, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Online queries of one phase.
+/// Sends the online queries of one phase.
 fn ask(server: &Server, questions: &[Question], (measured_s, seed): (f64, u64)) -> Tally {
     let shape = Shape {
         warm_up_s: 0.0,
@@ -104,7 +104,7 @@ fn upload(server: &Server) -> Result<()> {
     let mut header = format!(
         "{{'descr': '<f4', 'fortran_order': False, 'shape': ({IMAGES}, {channels}, {height}, {width}), }}"
     );
-    // The preamble of ten bytes and the header fill whole units of 64 bytes.
+    // The header is padded so that the preamble of ten bytes and the header fill whole units of 64 bytes.
     let padding = 63 - (10 + header.len()) % 64;
     header.extend(std::iter::repeat_n(' ', padding));
     header.push('\n');
@@ -121,7 +121,7 @@ fn upload(server: &Server) -> Result<()> {
     Ok(())
 }
 
-/// Starts a job over all images; its name.
+/// Starts a job over all images and returns its name.
 fn submit(server: &Server, turn: u64) -> Result<String> {
     let id = format!("offline-{turn}");
     let output = format!("answers-{turn}/");
@@ -133,7 +133,7 @@ fn submit(server: &Server, turn: u64) -> Result<String> {
     Ok(id)
 }
 
-/// Ends a job; how many images it had answered.
+/// Ends a job and returns how many images it had answered.
 fn end(server: &Server, id: &str) -> Result<f64> {
     let path = format!("/v1/jobs/{id}");
     let mut job = server.connect()?.get(&path)?.json()?;

@@ -1,5 +1,5 @@
-//! Lone queries side by side or on more threads each (SERF, section VI): ResNet-18 in batches of one, asked by
-//! application at several loads under every policy, and by variant as configurations that stay as they are.
+//! Single queries that run side by side or on more threads each (SERF, section VI). ResNet-18 runs in batches of one.
+//! Queries name the application, at several loads under every policy, or a variant, as a fixed configuration.
 
 use std::time::Instant;
 
@@ -20,18 +20,18 @@ use crate::{
     server::Server,
 };
 
-/// Poisson loads, as shares of what one thread for each query completes.
+/// Poisson loads, as shares of the rate that is completed with one thread for each query.
 const LOADS: [f64; 3] = [0.2, 0.5, 0.8];
-/// Who chooses the threads of a query.
+/// The policies that choose the threads of a query.
 const POLICIES: [&str; 2] = ["off", "serf"];
 const MIN_ACCURACY: f64 = 0.8;
 /// Shortest time that is measured at once, s.
 const LEAST_S: u64 = 20;
 
-/// One way of asking.
+/// One way to send the queries.
 struct Arm {
     name: String,
-    /// Position among the servers.
+    /// Position of its server among the servers.
     server: usize,
     question: Question,
 }
@@ -47,7 +47,7 @@ pub fn run(bench: &Bench<'_>, report: &mut Report) -> Result<()> {
         warm(&server, "resnet18")?;
         servers.push(server);
     }
-    // Only a policy has queries side by side measured.
+    // Only with a policy are queries side by side measured.
     let serf = variants(&servers[1])?;
     let most_per_s = most_per_s(&serf)?;
     report.add(figure("parallelism_most_rps", most_per_s, "rps", None));
@@ -79,7 +79,7 @@ pub fn run(bench: &Bench<'_>, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Mean latency of each way at a load, ms: the median of the repetitions.
+/// Mean latency of each way at a load, ms, as the median over the repetitions.
 fn measure(bench: &Bench<'_>, (servers, arms): (&[Server], &[Arm]), per_s: f64) -> Vec<f64> {
     let mut means = vec![Vec::new(); arms.len()];
     for turn in 0..bench.arguments.repetitions as u64 {
@@ -130,7 +130,7 @@ fn question(mut query: Value) -> Question {
     }
 }
 
-/// The variants in single precision that differ in nothing but their threads.
+/// The variants in single precision that differ only in their threads.
 fn variants(server: &Server) -> Result<Vec<Value>> {
     let path = "/v1/applications/resnet18/variants";
     let answer = server.connect()?.get(path)?.json()?;
@@ -141,7 +141,7 @@ fn variants(server: &Server) -> Result<Vec<Value>> {
     Ok(variants.iter().filter(wanted).cloned().collect())
 }
 
-/// Queries a second that one thread for each completes.
+/// Queries a second that are completed with one thread for each.
 fn most_per_s(variants: &[Value]) -> Result<f64> {
     let narrow = variants.iter().find(|of| of["threads"] == 1);
     let narrow = narrow.context("a variant has one thread")?;

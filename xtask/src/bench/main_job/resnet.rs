@@ -1,4 +1,4 @@
-//! ResNet-18 under a target of 200 ms, asked by application: the engine decides, so the service must
+//! ResNet-18 under a target of 200 ms, with queries that name the application. The engine decides, so the service must
 //! not cost anything.
 
 use anyhow::{Context, Result};
@@ -29,7 +29,7 @@ pub fn run(bench: &Bench<'_>, report: &mut Report) -> Result<()> {
     let file = bench.write("resnet18.json", &body)?;
     let answer = server.ask("/v1/queries", &serde_json::from_str(&body)?)?;
     let variant = answer["variant"].as_str();
-    // Which may be of another precision than what the engine alone runs, fp32.
+    // The variant may have another precision than fp32, which the engine alone runs.
     report.version(
         "ResNet-18 by",
         variant.context("an answer tells its `variant`")?,
@@ -65,7 +65,7 @@ pub fn run(bench: &Bench<'_>, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// As many queries under way as the engine answers in three quarters of the target.
+/// The number of queries under way that the engine answers in three quarters of the target.
 fn connections(rows_per_s: f64) -> usize {
     ((0.75 * TARGET_MS / 1e3 * rows_per_s) as usize).max(1)
 }

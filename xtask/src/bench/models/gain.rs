@@ -1,5 +1,5 @@
-//! What a registration wins: rows per second of the best variant on one core that is as accurate as the
-//! uploaded file within its interval, over those of the file as ONNX Runtime runs it by itself.
+//! The gain of a registration: the rows per second, on one core, of the best variant that is as accurate as the
+//! uploaded file within its interval, over those of the file as ONNX Runtime runs it unchanged.
 
 use std::path::Path;
 use std::time::Instant;
@@ -11,20 +11,20 @@ use super::super::bed::Bench;
 use super::super::report::{Figure, Report};
 use crate::{models, shell};
 
-/// Models of `target/models`: a dense network, a convolutional one twice, a transformer.
+/// Models of `target/models`: a dense network, two convolutional ones, a transformer.
 const BUILT: [&str; 4] = ["mlp", FITTED, RANDOM, "encoder"];
 
-/// The convolutional network that tells what it sees.
+/// The convolutional network that was fitted to its task.
 const FITTED: &str = "resnet18_textures";
 
-/// The same with nothing but random weights, whose thousand classes are nearly tied: any rounding tips some over. It
-/// has a mean of its own.
+/// The same network with random weights only. Its thousand classes are nearly tied, so any rounding changes some
+/// answers. It has a mean of its own.
 const RANDOM: &str = "resnet18";
 
 /// An ensemble of trees among the exports.
 const TREES: &str = "lightgbm-binary";
 
-/// Measures all of them; `exports` is the folder with the exports.
+/// Measures all models; `exports` is the folder with the exports.
 pub fn run(bench: &Bench<'_>, exports: &Path, report: &mut Report) -> Result<()> {
     let folder = models::write(&bench.provisioned.python, &BUILT)?;
     let server = bench.sextant("gain", &[])?;
@@ -77,7 +77,7 @@ pub fn run(bench: &Bench<'_>, exports: &Path, report: &mut Report) -> Result<()>
     Ok(())
 }
 
-/// The best of a model's variants on one core, and how many times as fast it is.
+/// The best of a model's variants on one core, and how many times as fast as the uploaded file it is.
 fn gain(variants: &Value) -> Option<(String, f64)> {
     let variants = variants.as_array()?;
     let alone = || variants.iter().filter(|of| of["threads"] == 1);

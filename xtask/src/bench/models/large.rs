@@ -1,8 +1,8 @@
-//! What the registration of models with 1 and 3 GB of weights beside them takes: time, and memory of the service and of
-//! the processes that measure, over the size of the weights.
+//! The cost of registering models with 1 and 3 GB of weights in a separate file: time, and memory of the service and of
+//! the processes that measure, as a multiple of the size of the weights.
 //!
-//! Memory is told twice: what the system cannot take back while the processes run (memory that belongs to no file), and
-//! what they have before them at their peak, to which the pages of mapped files count that the system may drop.
+//! Memory is measured in two ways: the memory that belongs to no file, which the system cannot take back while the
+//! processes run, and the resident memory at its peak, which includes pages of mapped files that the system may drop.
 
 use std::{
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
@@ -25,7 +25,7 @@ const NAMES: [&str; 2] = ["large", "huge"];
 /// Time between two looks at the processes.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Registers both.
+/// Registers both models.
 pub fn run(bench: &Bench<'_>, report: &mut Report) -> Result<()> {
     NAMES.iter().try_for_each(|name| one(bench, report, name))
 }
@@ -33,7 +33,7 @@ pub fn run(bench: &Bench<'_>, report: &mut Report) -> Result<()> {
 fn one(bench: &Bench<'_>, report: &mut Report, name: &str) -> Result<()> {
     let folder = models::write(&bench.provisioned.python, &[name])?;
     let weights = folder.join(format!("{name}.onnx.data")).metadata()?.len() as f64;
-    // What is loaded for queries afterwards is not part of it.
+    // Variants that are loaded for queries afterwards do not count.
     let server = bench.sextant(name, &["autoscaler.warm_memory_share=0"])?;
     let begun = Instant::now();
     let peaks = watched(&server, || {
@@ -63,18 +63,18 @@ fn one(bench: &Bench<'_>, report: &mut Report, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// The most that was seen, bytes.
+/// The highest values that were seen, bytes.
 #[derive(Default)]
 struct Peaks {
-    /// Of the service and all that it has started together, without pages of files.
+    /// Memory of the service and of all processes that it has started, together, without pages of files.
     held: AtomicU64,
-    /// Of the service, pages of files included.
+    /// Memory of the service, including pages of files.
     service: AtomicU64,
-    /// Of one of the processes that it has started, the same.
+    /// Memory of one of the processes that it has started, including pages of files.
     measuring: AtomicU64,
 }
 
-/// Does something, and looks at the memory of `server` and of the processes that it has started meanwhile.
+/// Calls `act` and watches the memory of `server` and of the processes that it has started meanwhile.
 fn watched(server: &Server, act: impl FnOnce() -> Result<()>) -> Result<Peaks> {
     let (is_over, peaks) = (AtomicBool::new(false), Peaks::default());
     thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! From an empty Python environment to the first answer: the wheel is installed from packages that are on this machine,
+//! From an empty Python environment to the first answer. The wheel is installed from packages that are on this machine,
 //! the service starts with its default settings, a model is registered, and a query is answered.
 
 use std::{path::Path, time::Instant};
@@ -14,7 +14,7 @@ use crate::{
     shell, wheel,
 };
 
-/// Measures it once: the wheel is made before the clock starts.
+/// Measures this once. The wheel is made before the clock starts.
 pub fn run(report: &mut Report) -> Result<()> {
     let cache = paths::cache()?;
     let python = provision::python::ensure(&cache)?;
@@ -68,7 +68,7 @@ fn install(environment: &Path, wheels: &Path, wheel: &Path) -> Result<()> {
     shell::run(&mut pip)
 }
 
-/// The service of an environment, which finds nothing of ours elsewhere.
+/// The service of an environment, which finds no file of ours elsewhere.
 fn serve(environment: &Path, folder: &Path) -> Result<Server> {
     let address = server::free_address()?;
     let mut command = shell::command(environment.join("bin/sextant"));

@@ -1,4 +1,4 @@
-//! The servers that Sextant is measured beside, and how each is started.
+//! The servers with which Sextant is compared, and how each is started.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -19,31 +19,31 @@ use crate::{paths, shell};
 /// A server under a kind of query.
 #[derive(Clone)]
 pub struct Contestant {
-    /// What it is called in figures.
+    /// Its name in figures.
     pub name: &'static str,
-    /// Where it runs.
+    /// The process that serves.
     pub server: Rc<Server>,
-    /// Where it takes queries.
+    /// The path that takes queries.
     pub path: &'static str,
     /// File with the query's body.
     pub body: PathBuf,
-    /// How it is asked.
+    /// The form in which it gets queries.
     pub way: Way,
 }
 
-/// How a server is asked.
+/// The form in which a server gets queries.
 #[derive(Clone)]
 pub enum Way {
     /// In JSON.
     Json,
-    /// In so many bytes of JSON with the tensor behind them.
+    /// As this number of bytes of JSON with the tensor behind them.
     Binary(usize),
-    /// Over gRPC by this program, the model by its name.
+    /// Over gRPC by this program, with the model by its name.
     Grpc(PathBuf, Model),
 }
 
 impl Contestant {
-    /// Loads it once.
+    /// Runs one load.
     pub fn load(&self, bench: &Bench<'_>, connections: usize) -> Result<Sample> {
         let load = Load {
             address: self.server.address,
@@ -67,7 +67,7 @@ impl Contestant {
     }
 }
 
-/// The model that everybody serves.
+/// The model that all servers serve.
 #[derive(Clone, Copy)]
 pub struct Model {
     /// Name of its file in `target/models`.
@@ -91,7 +91,7 @@ impl Model {
         )
     }
 
-    /// The targets of a query: the others run the file as it is, so nothing less accurate may answer here.
+    /// The targets of a query. The other servers run the file as it is, so no less accurate variant may answer here.
     fn targets(&self) -> String {
         format!(
             r#"{{"latency_ms":{},"min_relative_accuracy":0.99}}"#,
@@ -116,12 +116,12 @@ pub struct Peer {
     path: &'static str,
     ready: &'static str,
     body: Body,
-    /// What it does best with under both loads, of 0, 1 and 2 ms.
+    /// The one of 0, 1 and 2 ms with which it does best under both loads.
     wait_ms: &'static str,
     command: fn(&Path, SocketAddr, &Path) -> Result<Command>,
 }
 
-/// All that are measured. A name is that of the package, too.
+/// All peers that are measured. A peer's name is also the name of its package.
 pub const PEERS: [Peer; 6] = [
     Peer {
         name: "mosec",
@@ -189,7 +189,7 @@ pub const PEERS: [Peer; 6] = [
     Peer {
         name: "nvidia-pytriton",
         requirements: include_str!("../../../bench/peers/requirements-nvidia-pytriton.txt"),
-        // Its runtime is built for one release of Python and reads the modules of the one that starts it.
+        // Its runtime is built for one release of Python and reads the modules of the interpreter that starts it.
         environment: python::system_environment,
         path: "/v2/models/peer/infer",
         ready: "/v2/models/peer/ready",
@@ -202,19 +202,19 @@ pub const PEERS: [Peer; 6] = [
 // === impl Peer ===
 
 impl Peer {
-    /// That of this name.
+    /// The peer of this name.
     pub fn named(name: &str) -> Result<&'static Self> {
         let found = PEERS.iter().find(|peer| peer.name == name);
         found.with_context(|| format!("there is no peer `{name}`"))
     }
 
-    /// The Python that has its package, installed where it is missing.
+    /// The Python interpreter that has its package, which is installed if it is missing.
     pub fn interpreter(&self, cache: &Path) -> Result<PathBuf> {
         (self.environment)(&cache.join("peers").join(self.name), self.requirements)
     }
 
-    /// Starts it with an ONNX file as the model `peer`, and waits until it is ready. Files that it needs are
-    /// written into `folder`.
+    /// Starts the peer with an ONNX file as the model `peer` and waits until it is ready. Writes the files that the
+    /// peer needs into `folder`.
     pub fn start(
         &self,
         interpreter: &Path,
@@ -275,7 +275,7 @@ fn mlserver(python: &Path, at: SocketAddr, folder: &Path) -> Result<Command> {
     Ok(command)
 }
 
-/// Sextant with one thread, the peers that can be had, and the floor, each of them serving the model.
+/// Starts Sextant with one thread and the peers that can be installed, all with the model.
 pub fn start(bench: &Bench<'_>, report: &mut Report, model: Model) -> Result<Vec<Contestant>> {
     let mut contestants = vec![sextant(bench, report, model)?];
     for peer in &PEERS {
@@ -290,7 +290,7 @@ pub fn start(bench: &Bench<'_>, report: &mut Report, model: Model) -> Result<Vec
     Ok(contestants)
 }
 
-/// Sextant with one thread.
+/// Starts Sextant with one thread.
 pub fn sextant(bench: &Bench<'_>, report: &mut Report, model: Model) -> Result<Contestant> {
     let server = Rc::new(bench.sextant(model.name, &["worker.cores=1"])?);
     bench.register(&server, model.name)?;
@@ -309,7 +309,7 @@ pub fn sextant(bench: &Bench<'_>, report: &mut Report, model: Model) -> Result<C
     })
 }
 
-/// A peer, with these variables in its environment.
+/// Starts a peer with these variables in its environment.
 pub fn start_peer(
     bench: &Bench<'_>,
     report: &mut Report,
@@ -341,7 +341,7 @@ pub fn start_peer(
     })
 }
 
-/// An HTTP server that parses the query and sends it back.
+/// Starts an HTTP server that parses the query and sends it back.
 pub fn floor(body: &Path) -> Result<Contestant> {
     let address = server::free_address()?;
     let mut command = shell::command(example("xtask", "floor")?);
@@ -356,7 +356,7 @@ pub fn floor(body: &Path) -> Result<Contestant> {
     })
 }
 
-/// Sextant and the floor asked with a tensor as it lies in memory, in and out.
+/// Sextant and the floor, with tensors in binary form in queries and answers.
 pub fn binary(
     bench: &Bench<'_>,
     model: Model,
@@ -392,7 +392,7 @@ pub fn binary(
     ])
 }
 
-/// Sextant and a bare tonic server asked over gRPC.
+/// Sextant and a bare tonic server over gRPC.
 pub fn grpc(bench: &Bench<'_>, model: Model, sextant: &Contestant) -> Result<[Contestant; 2]> {
     let address = server::free_address()?;
     let mut command = shell::command(example("xtask", "floor_grpc")?);

@@ -1,4 +1,4 @@
-//! What clients cost that ask for nothing, and what numbers cost that come as text.
+//! The cost of clients that send no query, and the cost of numbers that come as text.
 
 use std::time::{Duration, Instant};
 
@@ -15,13 +15,13 @@ use crate::server::Server;
 const CONNECTIONS: usize = 500;
 /// Numbers of the large tensor: 3 x 224 x 224.
 const ELEMENTS: usize = 150_528;
-/// Rounds of the large tensor that are counted, after some to warm up.
+/// Rounds of the large tensor that are counted, after some that warm up.
 const ROUNDS: usize = 60;
 
 /// Measures both.
 pub fn run(bench: &Bench<'_>, report: &mut Report) -> Result<()> {
     let server = bench.sextant("idle", &[])?;
-    // The first connections make what all others share.
+    // The first connections create what all later ones share.
     drop(open(&server, CONNECTIONS / 10)?);
     let before = server.resident_bytes()?;
     let connections = open(&server, CONNECTIONS)?;
@@ -32,7 +32,7 @@ pub fn run(bench: &Bench<'_>, report: &mut Report) -> Result<()> {
     json(&server, report)
 }
 
-/// Connections that have asked once and stay open.
+/// Opens connections that have sent one request and stay open.
 fn open(server: &Server, count: usize) -> Result<Vec<Connection>> {
     let open = |_| {
         let mut connection = Connection::open(server.address, Duration::from_secs(10))?;
@@ -43,8 +43,8 @@ fn open(server: &Server, count: usize) -> Result<Vec<Connection>> {
     (0..count).map(open).collect()
 }
 
-/// A large tensor in JSON for a variant that is not there: it is read whole and then refused, so that no
-/// engine takes part.
+/// Sends a large tensor in JSON for a variant that does not exist. The service reads it whole and then refuses it, so
+/// that no engine takes part.
 fn json(server: &Server, report: &mut Report) -> Result<()> {
     let text = numbers(ELEMENTS);
     let body = format!(

@@ -15,7 +15,7 @@ const MLP: Model = Model {
     latency_ms: 50.0,
 };
 
-/// Measures all of them at 1 and 64 connections.
+/// Measures all servers at 1 and 64 connections.
 pub fn run(bench: &Bench<'_>, report: &mut Report) -> Result<()> {
     let mut contestants = contestants::start(bench, report, MLP)?;
     contestants.push(contestants::floor(&contestants[0].body)?);
@@ -37,12 +37,12 @@ pub fn run(bench: &Bench<'_>, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Adds how Sextant stands to the others, whose first and last are Sextant and the floor.
+/// Adds the ratios between Sextant and the others. The first of `all` is Sextant, the last is the floor.
 fn compare(contestants: &[Contestant], all: &[Vec<Series>], report: &mut Report) {
     let [ours, peers @ .., floor] = all else {
         return;
     };
-    // Against the quickest of the others.
+    // The ratios are those against the quickest of the others.
     let worst =
         |of: &dyn Fn(&[Series]) -> f64| peers.iter().map(|peer| of(peer)).fold(0.0, f64::max);
     let p50: fn(&Sample) -> f64 = |sample| sample.p50_ms;

@@ -1,4 +1,4 @@
-//! ResNet-18 for images of 3x64x64 in JSON: the engine decides, and how well batches fill it.
+//! ResNet-18 for images of 3x64x64 in JSON: the engine and the fill of its batches decide.
 
 use anyhow::Result;
 
@@ -16,7 +16,7 @@ pub const RESNET: Model = Model {
     latency_ms: 2000.0,
 };
 
-/// Measures all of them at 16 and 64 connections.
+/// Measures all servers at 16 and 64 connections.
 pub fn run(bench: &Bench<'_>, report: &mut Report) -> Result<()> {
     models::write(&bench.provisioned.python, &[RESNET.name])?;
     let contestants = contestants::start(bench, report, RESNET)?;

@@ -1,5 +1,5 @@
-//! A load in steps against a latency target: Sextant, and Triton with each of the delays by which its dynamic
-//! batches are usually set. Each server gets its own load, in parts of what it answers at most; queries come open loop,
+//! A load in steps against a latency target, for Sextant and for Triton with each of the delays by which its dynamic
+//! batches are usually set. The load of each server is in parts of the most that it answers. Queries come open loop,
 //! and their time counts from when they were due.
 
 use std::{
@@ -26,7 +26,7 @@ use crate::{
     models, shell,
 };
 
-/// What the application asks for, milliseconds.
+/// The latency target of the application, milliseconds.
 const TARGET_MS: f64 = 25.0;
 /// Triton's delays, milliseconds.
 const DELAYS_MS: [(&str, u32); 3] = [
@@ -34,22 +34,22 @@ const DELAYS_MS: [(&str, u32); 3] = [
     ("triton-delay-2ms", 2),
     ("triton-delay-10ms", 10),
 ];
-/// What has waited in Triton for so long, milliseconds, is refused: half of the target is left for its run.
+/// Triton refuses a query that has waited for this time, milliseconds: half of the target is left for its run.
 const QUEUED_MS: f64 = TARGET_MS / 2.0;
-/// The load in each step, in parts of what the server answers at most.
+/// The load in each step, as a share of the most that the server answers.
 const STEPS: [f64; 5] = [0.2, 0.7, 1.5, 0.7, 0.2];
-/// How long a step lasts, seconds.
+/// Length of a step, seconds.
 const STEP_S: f64 = 4.0;
-/// Of its beginning so much does not count: what the step before has left.
+/// The beginning of a step that does not count, seconds, because the step before still has an effect.
 const SETTLING_S: f64 = 0.5;
-/// Connections: more than are under way where answers come in time.
+/// Connections: more than the queries that are under way where answers come in time.
 const CLIENTS: usize = 256;
 /// Connections that fill a server.
 const FULL: usize = 64;
 /// Time between the last preparation and the first query.
 const LEAD: Duration = Duration::from_millis(300);
 
-/// What became of the queries of a step.
+/// The outcomes of the queries of a step.
 #[derive(Debug, Default, Clone, Copy)]
 struct Step {
     sent: u32,
@@ -57,14 +57,14 @@ struct Step {
     in_time: u32,
 }
 
-/// Measures all of them in turns.
+/// Measures all servers in turns.
 pub fn run(bench: &Bench<'_>, report: &mut Report) -> Result<()> {
     models::write(&bench.provisioned.python, &[RESNET.name])?;
     let model = Model {
         latency_ms: TARGET_MS,
         ..RESNET
     };
-    // Without the target nobody is refused, and the server shows what it can do.
+    // Without the target no query is refused, so the load shows the most that the server answers.
     let patient = RESNET.body();
     let patient = bench.write("steps-patient.json", &patient)?;
     for contestant in start(bench, report, model)? {
@@ -85,7 +85,7 @@ pub fn run(bench: &Bench<'_>, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Sextant and the three settings of Triton, as far as it can be had.
+/// Starts Sextant and the three settings of Triton, if Triton can be installed.
 fn start(bench: &Bench<'_>, report: &mut Report, model: Model) -> Result<Vec<Contestant>> {
     let mut all = vec![contestants::sextant(bench, report, model)?];
     let triton = Peer::named("nvidia-pytriton")?;
@@ -102,7 +102,7 @@ fn start(bench: &Bench<'_>, report: &mut Report, model: Model) -> Result<Vec<Con
     Ok(all)
 }
 
-/// Has one server asked in all steps.
+/// Sends one server the queries of all steps.
 fn play(
     bench: &Bench<'_>,
     contestant: &Contestant,

@@ -1,7 +1,8 @@
-//! What a step of a pipeline adds to the latency of a query beside the run of its model: in one process, and in a fleet.
+//! What a step of a pipeline adds to the latency of a query beside the run of its model, in one process and in a fleet.
 //!
-//! A model whose answer fits its input is one step of one pipeline and every step of another. One client asks both in
-//! turns. What each further step takes, less a run of the model, is its overhead.
+//! A model whose answer has the shape of its input is the only step of one pipeline and every step of another. One
+//! client queries both in turns. The overhead of a step is the time that each further step takes, less a run of the
+//! model.
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
@@ -21,19 +22,19 @@ use crate::{
 };
 
 const MODEL: &str = "chain";
-/// Elements of its input and of its answer.
+/// Elements of the model's input and of its answer.
 const ELEMENTS: usize = 64;
 /// Steps of the longer pipeline; the shorter one has one.
 const LONG: usize = 6;
-/// Explained queries of which the median run is taken.
+/// Explained queries over which the median run is taken.
 const EXPLAINED: usize = 200;
 
-/// What one service showed.
+/// The measurements of one service.
 struct StepFigures {
-    /// Medians of the pipelines' latencies, by turn, ms.
+    /// Median latencies of the two pipelines, by turn, ms.
     short_ms: Vec<f64>,
     long_ms: Vec<f64>,
-    /// A run of the model, us.
+    /// The time of a run of the model, us.
     run_us: f64,
 }
 
@@ -85,7 +86,7 @@ fn ask(bench: &Bench<'_>, server: &Server) -> Result<StepFigures> {
     Ok(shown)
 }
 
-/// A chain of so many steps, all of the same model.
+/// A chain of `steps` steps, all of the same model.
 fn pipeline(name: &str, steps: usize) -> Value {
     let step = |at: usize| {
         let from = match at {
@@ -102,7 +103,7 @@ fn pipeline(name: &str, steps: usize) -> Value {
     })
 }
 
-/// The median of what the worker takes to run a query that asks for the model itself, us.
+/// The median time that the worker takes to run a query for the model itself, us.
 fn run_us(server: &Server, query: &Value) -> Result<f64> {
     let mut query = query.clone();
     query["explain"] = json!(true);

@@ -1,4 +1,4 @@
-//! Figures of campaigns that are commands of their own: each is run, and what it reports is passed on.
+//! Figures of campaigns that are commands of their own: each is run, and its figures are passed on.
 
 use std::process::Command;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::figure;
 use crate::{bench::report::Report, paths, provision, shell};
 
-/// A campaign: the part that asks for it, what is run, and the figures that it reports with their goals.
+/// A campaign: the part that names it, the command, and the figures that it reports with their goals.
 pub struct Campaign {
     /// Name of the part.
     pub part: &'static str,
@@ -16,17 +16,17 @@ pub struct Campaign {
     figures: &'static [(&'static str, &'static str, Option<&'static str>)],
 }
 
-/// What is run.
+/// The command of a campaign.
 enum Procedure {
-    /// Words behind `cargo xtask`.
+    /// A command of `cargo xtask`, with these arguments.
     Xtask(&'static [&'static str]),
-    /// The harness's own example.
+    /// The test harness's example `hostile`.
     Hostile,
-    /// A test that tells its figures: the target that has it, and its name.
+    /// A test that prints its figures: the target that has it, and its name.
     Test(&'static str, &'static str),
 }
 
-/// All of them, the quickest first.
+/// All campaigns, the quickest first.
 pub const CAMPAIGNS: [Campaign; 8] = [
     Campaign {
         part: "box",
@@ -92,7 +92,7 @@ pub const CAMPAIGNS: [Campaign; 8] = [
     },
 ];
 
-/// Carries a campaign out and adds what it reports. What it finds is a figure, not a failure.
+/// Runs the campaign and adds its figures. A fault that it finds is a figure, not an error.
 pub fn run(campaign: &Campaign, report: &mut Report) -> Result<()> {
     let mut command = match campaign.how {
         Procedure::Hostile => hostile()?,
@@ -118,7 +118,7 @@ pub fn run(campaign: &Campaign, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// A metric that a line reports: as a line of figures, or as a member of one object.
+/// The value of a metric that a line reports, as a line of figures or as a member of one object.
 fn value(line: &Value, metric: &str) -> Option<f64> {
     match line["metric"].as_str() {
         Some(name) if name == metric => line["value"].as_f64(),
@@ -126,7 +126,7 @@ fn value(line: &Value, metric: &str) -> Option<f64> {
     }
 }
 
-/// A test of a development build, which tells its figures on standard output.
+/// A test of a development build, which prints its figures on standard output.
 fn test(target: &str, name: &str) -> Result<Command> {
     let provisioned = provision::stores()?;
     let mut command = shell::command("cargo");
@@ -137,7 +137,7 @@ fn test(target: &str, name: &str) -> Result<Command> {
     Ok(command)
 }
 
-/// The harness's registrations that are made to do harm, with a development build.
+/// The test harness's example with harmful registrations, over a development build.
 fn hostile() -> Result<Command> {
     let provisioned = provision::stores()?;
     let build = "build --workspace --bin sextant --example hostile";

@@ -1,6 +1,6 @@
-//! Two applications of equal weight share one device. One asks for 15 % of what the device can do, the other for
-//! more than all of it. Each has one emulated model: 4 ms a row and 6 ms a batch of at most 16 rows, which is
-//! 228 rows a second; queries have 100 ms.
+//! Two applications of equal weight share one device. One application's queries need 15 % of the device, the other's
+//! more than the whole device. Each has one emulated model that takes 4 ms a row and 6 ms a batch of at most 16 rows,
+//! which is 228 rows a second. Queries have a target of 100 ms.
 
 use std::{
     thread,
@@ -23,17 +23,17 @@ use crate::{
     shell,
 };
 
-/// Queries a second that the attacker's device answered when alone, and what is asked of it.
+/// Queries a second that the device answers for the loud application alone, and the rate of the quiet application.
 const CAPACITY: f64 = 240.0;
 const QUIET: f64 = 36.0;
 const TARGET_MS: f64 = 100.0;
 /// Shortest time that is measured at once, s.
 const LEAST_S: u64 = 15;
-/// Connections: many, for queries without a target wait long.
+/// Connections. There are many, because queries without a target wait long.
 const QUIET_CLIENTS: usize = 64;
 const FLOOD_CLIENTS: usize = 3000;
 
-/// A flood: how many times the capacity it asks for, and whether its queries have a target.
+/// A flood: its rate as a multiple of the capacity, and whether its queries have a target.
 struct Flood {
     name: &'static str,
     times: f64,
@@ -68,7 +68,7 @@ const FLOODS: [Flood; 5] = [
     },
 ];
 
-/// Asks both under each flood.
+/// Sends queries to both applications under each flood.
 pub fn run(bench: &Bench<'_>, report: &mut Report) -> Result<()> {
     let settings = [
         "variants.engines=emulated",
@@ -85,7 +85,7 @@ pub fn run(bench: &Bench<'_>, report: &mut Report) -> Result<()> {
     for flood in &FLOODS {
         let (quiet, loud) = ask(&server, flood, seconds, bench.arguments.seed);
         report_on(flood, seconds, (&quiet, &loud), report);
-        // What waits without a target is answered before the next flood.
+        // Queries that wait without a target are answered before the next flood.
         shell::pause(Duration::from_secs(1));
     }
     Ok(())
@@ -134,7 +134,7 @@ fn question(application: &str, target_ms: Option<f64>) -> Question {
     }
 }
 
-/// Asks until the application's model is loaded.
+/// Sends queries until the application's model is loaded.
 fn warm(server: &Server, application: &str) -> Result<()> {
     let body: serde_json::Value = serde_json::from_slice(&question(application, None).body)?;
     server.connect()?.post("/v1/queries", &body)?.json()?;

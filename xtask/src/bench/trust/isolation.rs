@@ -1,5 +1,5 @@
-//! What `worker.isolation = "process"` adds to a query of the digits-sized MLP: latency over one connection, processor time
-//! over many, with and without, in turns. `none` adds nothing.
+//! What `worker.isolation = "process"` adds to a query of the digits-sized MLP: latency over one connection and
+//! processor time over many, with and without, in turns. The setting `none` adds nothing.
 
 use std::path::{Path, PathBuf};
 
@@ -19,10 +19,10 @@ use crate::{
 /// Connections of the load whose processor time is measured.
 const CONNECTIONS: usize = 64;
 
-/// Of both ways, what each turn has measured.
+/// The measurements of all turns, without and with processes.
 type TurnTimes = [Vec<f64>; 2];
 
-/// Measures both in turns.
+/// Measures both settings in turns.
 pub fn run(bench: &Bench<'_>, report: &mut Report) -> Result<()> {
     let servers = [start(bench, "none")?, start(bench, "process")?];
     let files = [
@@ -66,8 +66,8 @@ fn in_turns(bench: &Bench<'_>, measure: impl Fn(usize) -> Result<f64>) -> Result
     Ok(both)
 }
 
-/// A query of the variant in fp32 with the largest batch, as a file. TurnTimes services are asked for one variant: what each of
-/// them measured decides which it would choose.
+/// A query of the variant in fp32 with the largest batch, as a file. The query names one variant, because each service
+/// would choose by its own measurements.
 fn question(bench: &Bench<'_>, server: &Server, name: &str) -> Result<PathBuf> {
     let list = server
         .connect()?
@@ -104,7 +104,7 @@ fn load<'a>(
     }
 }
 
-/// A service whose models run as `isolation` says, warm.
+/// A warm service whose models run as `isolation` says.
 fn start(bench: &Bench<'_>, isolation: &str) -> Result<Server> {
     let isolated = format!("worker.isolation={isolation}");
     let settings = [

@@ -1,7 +1,7 @@
-//! What large queries take: the memory of the largest bodies outside of the engine, as a multiple of them, and whether a
-//! service of 2 GiB with its default settings outlives many of them at once.
+//! The memory of large queries: the memory of the largest bodies outside of the engine, as a multiple of their size,
+//! and whether a service of 2 GiB with its default settings survives many of them at once.
 //!
-//! The limit is a control group's, where this process may make one; elsewhere nobody ends the service, and its peak is
+//! A control group limits the memory if this process may make one. Otherwise nothing ends the service, and its peak is
 //! compared with the limit.
 
 use std::{
@@ -27,16 +27,16 @@ mod group;
 
 use group::Group;
 
-/// The largest body that is taken by default.
+/// The largest body that the service takes by default.
 const BODY_BYTES: usize = 16 << 20;
 
-/// What the service may use.
+/// The memory that the service may use.
 const SERVICE_BYTES: u64 = 2 << 30;
 
-/// Bodies of one kind at the same time.
+/// Number of bodies of one kind at the same time.
 const AT_ONCE: usize = 11;
 
-/// Clients that read nothing of their answers of 4 MB and more.
+/// Clients that do not read their answers of 4 MB and more.
 const SILENT: usize = 150;
 
 /// Longest wait for an answer.
@@ -50,7 +50,7 @@ struct LargeRequest {
     tensors: Vec<u8>,
 }
 
-/// What became of requests.
+/// The outcomes of requests.
 #[derive(Default)]
 struct Tally {
     answered: AtomicU64,
@@ -58,7 +58,7 @@ struct Tally {
     broken: AtomicU64,
 }
 
-/// Measures both.
+/// Measures the ratio and the survival.
 pub fn run(bench: &Bench<'_>, report: &mut Report) -> Result<()> {
     models::write(&bench.provisioned.python, &["words", "broad"])?;
     let ratio = ratio(bench)?;
@@ -66,7 +66,7 @@ pub fn run(bench: &Bench<'_>, report: &mut Report) -> Result<()> {
     survive(bench, report)
 }
 
-/// The most that empty strings take beside an engine that holds nothing, as a multiple of the body.
+/// The most memory that a body of empty strings takes beside an engine that holds nothing, as a multiple of the body.
 fn ratio(bench: &Bench<'_>) -> Result<f64> {
     let settings = ["worker.devices=emulated:1", "variants.engines=emulated"];
     let server = bench.sextant("memory-ratio", &settings)?;
@@ -84,7 +84,7 @@ fn ratio(bench: &Bench<'_>) -> Result<f64> {
     Ok(most)
 }
 
-/// Sends everything at once to a service of 2 GiB.
+/// Sends all bodies at once to a service of 2 GiB.
 fn survive(bench: &Bench<'_>, report: &mut Report) -> Result<()> {
     let group = Group::new(SERVICE_BYTES);
     let settings = ["variants.engines=ort"];
@@ -113,7 +113,7 @@ fn survive(bench: &Bench<'_>, report: &mut Report) -> Result<()> {
         None => memory_bytes(server.id(), "VmHWM:"),
     };
     let peak = peak.unwrap_or(SERVICE_BYTES);
-    // Without a group nobody was there to end it.
+    // Without a group nothing would have ended the service.
     let over = u64::from(!lives || (group.is_none() && peak > SERVICE_BYTES));
     let kills = group.as_ref().map_or(0, Group::kills).max(over);
     report.add(figure(
@@ -134,7 +134,7 @@ fn survive(bench: &Bench<'_>, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Clients that have asked and do not read.
+/// Clients that have sent a query and do not read the answer.
 fn silent(address: SocketAddr) -> Vec<Connection> {
     let query = json!({"inputs": [
         {"name": "value", "shape": [1, 1], "datatype": "FP32", "data": [1.0]},
@@ -151,7 +151,7 @@ fn silent(address: SocketAddr) -> Vec<Connection> {
         asked.ok().map(|()| connection)
     };
     let asked: Vec<Connection> = (0..SILENT).filter_map(ask).collect();
-    // Those that are answered are answered by then; the figures do not depend on it.
+    // All queries that get an answer have it by then; the figures do not depend on it.
     shell::pause(Duration::from_secs(10));
     asked
 }
@@ -166,7 +166,7 @@ fn small() -> Value {
 // === impl LargeRequest ===
 
 impl LargeRequest {
-    /// One of each kind.
+    /// One request of each kind.
     fn all() -> [Self; 5] {
         let texts = Self::in_json();
         let texts_for_numbers = Self {
@@ -190,7 +190,7 @@ impl LargeRequest {
         }
     }
 
-    /// Empty strings.
+    /// A body of empty strings.
     fn in_json() -> Self {
         let count = BODY_BYTES / 3 - 100;
         let data = "\"\",".repeat(count - 1);
@@ -199,7 +199,7 @@ impl LargeRequest {
         ))
     }
 
-    /// The same by the binary extension.
+    /// The same strings in the binary extension.
     fn in_binary() -> Self {
         let count = BODY_BYTES / 4 - 100;
         let bytes = 4 * count;
@@ -212,7 +212,7 @@ impl LargeRequest {
         }
     }
 
-    /// As many numbers as there can be.
+    /// A body with as many numbers as possible.
     fn numbers() -> Self {
         let rows = BODY_BYTES / 2 / 64 - 10;
         let data = "0,".repeat(64 * rows - 1);
@@ -221,7 +221,7 @@ impl LargeRequest {
         ))
     }
 
-    /// As many inputs.
+    /// A body with as many inputs as possible.
     fn inputs() -> Self {
         let input = r#"{"name":"pixels","shape":[1],"datatype":"FP32","data":[0]},"#;
         let inputs = input.repeat(BODY_BYTES / input.len() - 10);

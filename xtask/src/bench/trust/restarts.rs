@@ -1,6 +1,6 @@
-//! Rolling restarts of a fleet under load: two front ends, two dispatchers, two workers and what goes with them
-//! are asked to end and started again, one after the other, again and again. Clients go through what a
-//! balancer knows: the front ends that say they are ready, asked every tenth of a second.
+//! Rolling restarts of a fleet under load. Two front ends, two dispatchers, two workers and the other roles are told to
+//! end and started again, one after the other, in several rounds. Clients use the front ends that a balancer would use,
+//! which asks each front end every tenth of a second whether it is ready.
 
 use std::{
     collections::BTreeMap,
@@ -27,24 +27,24 @@ use crate::{
     shell,
 };
 
-/// How often everything is restarted.
+/// Number of rounds in which everything is restarted.
 const ROUNDS: usize = 10;
 /// Clients, each with one query under way and a pause after it.
 const CLIENTS: usize = 8;
 const PAUSE: Duration = Duration::from_millis(20);
 /// Latency target of each query, milliseconds.
 const LATENCY_MS: u64 = 2000;
-/// Between two looks at whether a front end is ready.
+/// Time between two looks at whether a front end is ready.
 const LOOK: Duration = Duration::from_millis(100);
 /// Longest wait for an answer, and for a process that starts.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Between two restarts.
+/// Time between two restarts.
 const CALM: Duration = Duration::from_secs(1);
 
-/// Long enough for the balancer to notice.
+/// This delay is long enough for the balancer to notice.
 const DELAY: &str = "limits.shutdown_delay_ms=1000";
 
-/// Everything that is restarted, in this order.
+/// All processes that are restarted, in this order.
 const MEMBERS: [(&str, &str); 8] = [
     ("worker-1", "worker"),
     ("worker-2", "worker"),
@@ -56,13 +56,13 @@ const MEMBERS: [(&str, &str); 8] = [
     ("api-2", "api"),
 ];
 
-/// A front end as the balancer knows it.
+/// A front end and its state in the balancer.
 struct FrontEnd {
     address: SocketAddr,
     is_ready: AtomicBool,
 }
 
-/// What became of the queries.
+/// The outcomes of the queries.
 #[derive(Default)]
 struct Tally {
     answered: AtomicU64,
@@ -71,7 +71,7 @@ struct Tally {
     over: AtomicBool,
 }
 
-/// Restarts everything under load and counts.
+/// Restarts all processes under load and counts the outcomes.
 pub fn run(bench: &Bench<'_>, report: &mut Report) -> Result<()> {
     let mut fleet = Fleet::start(bench)?;
     for (name, role) in MEMBERS {
@@ -134,7 +134,7 @@ fn restart_all(bench: &Bench<'_>, fleet: &mut Fleet, front_ends: &[FrontEnd]) ->
     Ok(())
 }
 
-/// Looks whether a front end is ready.
+/// Asks a front end again and again whether it is ready.
 fn watch(front_end: &FrontEnd, tally: &Tally) {
     while !tally.over.load(Ordering::SeqCst) {
         let answer = Connection::open(front_end.address, LOOK * 10)

@@ -1,4 +1,5 @@
-//! A control group with a limit on memory, by the file system of version 2, or of version 1 where that has the memory.
+//! A control group with a limit on memory, in the file system of version 2, or of version 1 if that one controls
+//! memory.
 
 use std::{
     fs,
@@ -8,14 +9,14 @@ use std::{
 
 use crate::shell;
 
-/// Where the groups are, and what their files are called.
+/// The folder of the groups and the names of their files.
 struct Version {
     root: &'static str,
-    /// The most memory, and the most with swap or of swap.
+    /// The largest memory, and the largest swap with or without memory.
     limit: &'static str,
     swap: &'static str,
     peak: &'static str,
-    /// Has a line `oom_kill COUNT`.
+    /// A file with a line `oom_kill COUNT`.
     events: &'static str,
 }
 
@@ -35,7 +36,7 @@ const FIRST: Version = Version {
     events: "memory.oom_control",
 };
 
-/// A group of our own; removed when dropped.
+/// A group of our own, which is removed when dropped.
 pub struct Group {
     path: PathBuf,
     version: &'static Version,
@@ -44,7 +45,7 @@ pub struct Group {
 // === impl Group ===
 
 impl Group {
-    /// A group that may use so much memory and no swap; `None` where this process may make none.
+    /// A group that may use `bytes` of memory and no swap; `None` if this process may not make one.
     pub fn new(bytes: u64) -> Option<Self> {
         Self::of_the_second(bytes).or_else(|| {
             let with_swap = bytes.to_string();
@@ -56,7 +57,7 @@ impl Group {
         let root = Path::new(SECOND.root);
         let controllers = fs::read_to_string(root.join("cgroup.controllers")).ok()?;
         controllers.split_whitespace().find(|it| *it == "memory")?;
-        // It may be on already.
+        // The controller may be on already.
         fs::write(root.join("cgroup.subtree_control"), "+memory").ok();
         Self::make(&SECOND, bytes, "0")
     }
@@ -72,7 +73,7 @@ impl Group {
         Some(group)
     }
 
-    /// The same command inside of the group.
+    /// The same command inside the group.
     pub fn around(&self, command: &Command) -> Command {
         let mut around = shell::command("sh");
         around
@@ -83,13 +84,13 @@ impl Group {
         around
     }
 
-    /// The most that it has used, where the kernel tells.
+    /// The most memory that it has used, if the kernel reports it.
     pub fn peak_bytes(&self) -> Option<u64> {
         let text = fs::read_to_string(self.path.join(self.version.peak)).ok()?;
         text.trim().parse().ok()
     }
 
-    /// How many of its processes were ended for want of memory.
+    /// How many of its processes were ended for lack of memory.
     pub fn kills(&self) -> u64 {
         let events = fs::read_to_string(self.path.join(self.version.events)).unwrap_or_default();
         let mut lines = events.lines();
@@ -102,7 +103,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // Its processes have ended.
+        // The group's processes have ended.
         fs::remove_dir(&self.path).ok();
     }
 }
@@ -111,7 +112,7 @@ impl Drop for Group {
 mod tests {
     use super::*;
 
-    /// Where this process may make a group, what takes more than it may is ended, and that is counted.
+    /// If this process may make a group, a process that takes more than the limit is ended and counted.
     #[test]
     fn what_takes_more_than_its_group_may_is_ended() {
         const BYTES: u64 = 64 << 20;
