@@ -1,6 +1,6 @@
 //! Models whose files are mapped in place of being read.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc};
 
 use bytes::Bytes;
 use sextant_engine::Engine;
@@ -20,14 +20,12 @@ fn model() -> Bytes {
     builder::mlp(&[WIDTH, 2100, 200, CLASSES], 5)
 }
 
-/// Every file is mapped, and nothing is left out for being slow.
+/// Every file is mapped.
 fn mapping() -> Config {
-    let mut config = Config {
+    Config {
         map_from_bytes: 1,
         ..quick()
-    };
-    config.effort.pruned_above = Duration::MAX;
-    config
+    }
 }
 
 /// The model with its weights in a file beside it.

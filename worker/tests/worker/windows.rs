@@ -145,7 +145,8 @@ async fn a_load_that_waits_past_its_window_leaves_nothing_behind() {
     let loading = world.loading(Load::at_once(first));
     world.record.begun(Step::Load, 1).await;
     let second = world.variant("m-2", "m-2", 100).await;
-    let latest = Instant::now() + Duration::from_millis(100);
+    // The load is taken up before.
+    let latest = Instant::now() + Duration::from_secs(2);
     let overdue = world.loading(Load {
         latest: Some(latest),
         ..Load::at_once(Arc::clone(&second))

@@ -145,7 +145,8 @@ fn a_crash_loses_the_batch_and_the_next_load_starts_again() {
 #[test]
 fn a_hang_is_killed_at_its_limit_with_all_batches_under_way() {
     let mut config = faulty(&[]);
-    config.request_timeout = Duration::from_millis(1500);
+    // A good batch takes less on a busy machine, too.
+    config.request_timeout = Duration::from_secs(5);
     let engine = engine(config);
     let hang = model(&engine, "hang");
     answers(&*hang);
@@ -166,7 +167,7 @@ fn a_hang_is_killed_at_its_limit_with_all_batches_under_way() {
     }
     let told = errors
         .iter()
-        .any(|error| error.to_string().contains("1.5s"));
+        .any(|error| error.to_string().contains("within 5s"));
     assert!(told, "{errors:?}");
     assert!(!is_listed(first), "the process is left");
     answers(&*model(&engine, "hang"));

@@ -134,7 +134,7 @@ async fn the_feed_is_resumed_where_it_was_left_or_read_again_when_it_was_trimmed
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_a_new_life_lacks_is_kept_until_it_is_told_again_or_nobody_tells_it() {
     let store = Arc::new(UnsteadyStore::new(64));
     for worker in ["a", "b", "c"] {
@@ -201,7 +201,7 @@ async fn nothing_is_forgotten_while_nobody_can_tell_the_store_again() {
     assert_eq!(follower.view().snapshot(), store.snapshot().await.unwrap());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_leaders_said_is_kept_until_they_say_it_again_or_nobody_does() {
     let store = Arc::new(UnsteadyStore::new(64));
     say(&store, 1).await;

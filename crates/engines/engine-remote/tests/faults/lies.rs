@@ -185,7 +185,8 @@ fn silence_is_a_loss_of_the_handle() {
     let script = Script::new(answer(200, METADATA));
     let (server, _) = hostile(&script);
     let mut config = RemoteConfig::new("hostile", Source::Address(server.address.clone()));
-    config.request_timeout = Duration::from_secs(1);
+    // What is said comes sooner on a busy machine, too.
+    config.request_timeout = Duration::from_secs(3);
     let engine = RemoteEngine::new(config).expect("the configuration is good");
     let silences = [
         Reaction::Hang(Vec::new()),
@@ -197,7 +198,7 @@ fn silence_is_a_loss_of_the_handle() {
         for _ in 0..2 {
             let error = silent.run(&row()).expect_err("nothing is said");
             assert!(
-                error.is_loss() && error.to_string().contains("within 1s"),
+                error.is_loss() && error.to_string().contains("within 3s"),
                 "{error}"
             );
         }

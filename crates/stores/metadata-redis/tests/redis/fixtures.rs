@@ -30,14 +30,14 @@ pub async fn connect(server: &Redis) -> Arc<RedisStore> {
     store.expect("the server is there")
 }
 
-/// A store whose calls end after a short time.
+/// A store whose calls end after a short time. On a busy machine that may be too short for any call: those that must
+/// succeed are repeated by [`eventually`].
 pub async fn connect_short(server: &Redis) -> Arc<RedisStore> {
     let config = RedisConfig {
         timeout: SHORT,
         ..config(server)
     };
-    let store = RedisStore::connect(config).await;
-    store.expect("the server is there")
+    eventually(async || RedisStore::connect(config.clone()).await).await
 }
 
 pub fn worker(name: &str) -> WorkerId {

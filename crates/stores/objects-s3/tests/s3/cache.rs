@@ -12,7 +12,7 @@ use sextant_objects::{CachedStore, Error, ObjectStore};
 use sextant_objects_s3::{Credentials, S3Config, S3Store};
 use sextant_test_servers::s3::{Fault, Request, S3};
 
-use super::support::{content, path, start, start_with, stream};
+use super::support::{content, path, start, stream};
 
 /// The size of one request of the cache.
 const PIECE_BYTES: u64 = 8 << 20;
@@ -162,8 +162,7 @@ async fn many_who_ask_for_one_blob_cost_one_download() {
 
 #[tokio::test]
 async fn when_the_store_is_away_all_who_wait_hear_of_it_together() {
-    let adjust = |config: &mut S3Config| config.timeout = Duration::from_millis(200);
-    let (store, server) = start_with(adjust).await;
+    let (store, server) = start().await;
     let folder = tempfile::tempdir().unwrap();
     let known = store.put_blob(content(33, 1_000)).await.unwrap();
     let unknown = store.put_blob(content(34, 1_000)).await.unwrap();

@@ -7,7 +7,7 @@ use rand_chacha::ChaCha8Rng;
 use sextant_objects::{Error, ObjectStore, digest_of};
 use sextant_test_servers::s3::{Fault, Request};
 
-use super::support::{PART_BYTES, content, path, start, start_with, stream};
+use super::support::{HASTE, PART_BYTES, content, path, start, start_with, stream};
 
 /// One fault of a random kind, at a random place.
 fn any_fault(rng: &mut ChaCha8Rng, bytes: u64) -> Fault {
@@ -36,7 +36,7 @@ fn is_honest(error: &Error) -> bool {
 
 #[tokio::test]
 async fn with_faults_on_the_way_small_objects_are_whole_or_an_error() {
-    let (store, server) = start_with(|config| config.timeout = Duration::from_millis(100)).await;
+    let (store, server) = start_with(|config| config.timeout = HASTE).await;
     let mut failed = 0;
     for seed in 0..4 {
         println!("seed {seed}");
@@ -84,7 +84,7 @@ async fn with_faults_on_the_way_small_objects_are_whole_or_an_error() {
 
 #[tokio::test]
 async fn with_faults_on_the_way_large_objects_are_whole_or_an_error() {
-    let (store, server) = start_with(|config| config.timeout = Duration::from_millis(500)).await;
+    let (store, server) = start_with(|config| config.timeout = HASTE).await;
     for seed in 10..12 {
         println!("seed {seed}");
         let whole = content(seed, 2 * PART_BYTES + 54_321);
@@ -190,7 +190,7 @@ async fn a_blob_damaged_in_the_store_is_corrupt_until_it_is_put_again() {
 #[tokio::test]
 async fn a_store_that_stops_and_goes_on_is_waited_for_a_while() {
     let (store, server) = start_with(|config| {
-        config.timeout = Duration::from_millis(50);
+        config.timeout = HASTE;
         config.max_attempts = 3;
     })
     .await;

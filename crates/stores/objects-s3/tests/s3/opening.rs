@@ -3,7 +3,7 @@ use std::time::Duration;
 use sextant_objects_s3::{Credentials, Error, S3Store, Secret};
 use sextant_test_servers::s3::S3;
 
-use super::support::config;
+use super::support::{HASTE, config};
 
 #[tokio::test]
 async fn a_setting_that_cannot_be_is_refused_by_name() {
@@ -85,7 +85,7 @@ async fn a_server_without_tls_is_not_spoken_to_in_clear() {
 async fn a_server_that_is_away_is_an_error_soon() {
     let mut server = S3::start();
     let mut config = config(&server);
-    config.timeout = Duration::from_millis(50);
+    config.timeout = HASTE;
     config.max_attempts = 3;
     server.kill();
     assert!(S3Store::open(config.clone()).await.is_err());

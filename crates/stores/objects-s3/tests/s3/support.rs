@@ -8,6 +8,9 @@ use sextant_test_servers::s3::S3;
 /// Size of the parts in the tests.
 pub const PART_BYTES: usize = 5 << 20;
 
+/// How long an answer may take where some do not come: short for those, and enough on a busy machine for the others.
+pub const HASTE: Duration = Duration::from_millis(500);
+
 pub fn config(server: &S3) -> S3Config {
     S3Config {
         prefix: "some/fleet/".into(),
