@@ -1,5 +1,4 @@
-//! A dispatcher that decides nothing: it records what it is asked and gives the answer it was
-//! given.
+//! A dispatcher that decides nothing. It records the queries and gives the answer that it was given.
 
 use std::{
     path::Path,

@@ -53,6 +53,10 @@ async fn advance_until<T>(step: Duration, future: impl Future<Output = T>) -> T 
             ready = &mut future => return ready,
             () = yield_now() => {}
         }
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "other threads get time, and nothing is waited for"
+        )]
         thread::sleep(Duration::from_millis(1));
         advance(step).await;
     }
