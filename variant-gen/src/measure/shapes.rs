@@ -2,8 +2,8 @@
 //! beside the batch.
 //!
 //! The sizes are those of the records times powers of two, the same power for all dynamic dimensions; contents are
-//! repeated or cut. Smaller sizes go down to one element. Larger sizes go up until the engine refuses them, a run takes
-//! too long, or the inputs become too large; beyond that, times are estimated. Batches that would take too long, or
+//! repeated or cut. Sizes are halved down to one element, but five times at most. They are doubled until the engine
+//! refuses them, a run takes too long, or the inputs become too large; beyond that, times are estimated. Batches that would take too long, or
 //! that are slow after one that gained nothing at a smaller size, are not run: they are assumed to grow with the rows
 //! as at the size that was measured before, at which large batches of long rows cost more than in proportion.
 //!
