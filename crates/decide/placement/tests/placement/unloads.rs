@@ -77,7 +77,7 @@ impl World {
 #[test]
 fn a_load_that_would_come_too_late_is_sent_when_the_unload_has_ended_early() {
     for policy in Policy::ALL {
-        let mut world = World::new(policy, Some(60 * MS));
+        let mut world = World::new(*policy, Some(60 * MS));
         world.request(65 * MS);
         assert_eq!(world.loads(), [], "{policy}");
         world.unloaded(10 * MS);
@@ -88,7 +88,7 @@ fn a_load_that_would_come_too_late_is_sent_when_the_unload_has_ended_early() {
 #[test]
 fn an_unload_of_which_no_time_is_known_delays_no_load() {
     for policy in Policy::ALL {
-        let mut world = World::new(policy, None);
+        let mut world = World::new(*policy, None);
         world.request(65 * MS);
         assert_eq!(world.loads(), [0], "{policy}");
     }
@@ -97,7 +97,7 @@ fn an_unload_of_which_no_time_is_known_delays_no_load() {
 #[test]
 fn a_load_is_expected_to_begin_when_the_unload_before_it_has_ended() {
     for policy in Policy::ALL {
-        let mut world = World::new(policy, Some(60 * MS));
+        let mut world = World::new(*policy, Some(60 * MS));
         world.request(NEVER);
         assert_eq!(world.loads(), [0], "{policy}");
         world.unloaded(50 * MS);
