@@ -1,5 +1,5 @@
-//! Forgets variants that were retired long ago. A service that runs for months has many versions of its models come and
-//! go, and profiles and histories of all of them would fill its memory.
+//! Forgets variants that were retired long ago. Otherwise the profiles and histories of all versions would fill the
+//! memory of a service that runs for months.
 
 use super::{Controller, Nanos};
 use sextant_types::index::VariantIx;
@@ -8,8 +8,8 @@ use sextant_types::index::VariantIx;
 const KEPT: usize = 256;
 
 impl<T> Controller<T> {
-    /// The number of entries by variant, queue and size in all tables together. It has a bound while variants come and
-    /// go.
+    /// The number of entries by variant, queue and size in all tables together. The number stays bounded while variants
+    /// are published and retired.
     pub fn entries(&self) -> usize {
         let variants = self.variants.iter().flatten().count();
         let queues = self.queues.len() - self.vacant_queues.len();
@@ -18,8 +18,8 @@ impl<T> Controller<T> {
         variants + queues + self.shaped.len() + learnt + self.placement.entries()
     }
 
-    /// Forgets those of the variants that were retired first of which nothing is left on the devices and in the queues.
-    /// The last [`KEPT`] are not forgotten. Returns those that are.
+    /// Forgets the variants that were retired before the last [`KEPT`], unless a device or a queue still uses them.
+    /// Returns the forgotten ones.
     pub(super) fn forget_first_retired(&mut self, now: Nanos) -> Vec<VariantIx> {
         let more = self.retired.len().saturating_sub(KEPT);
         let first: Vec<VariantIx> = self.retired.iter().copied().take(more).collect();

@@ -9,7 +9,7 @@ const LENGTH_BYTES: u64 = 4;
 /// Most bits of a difference.
 const MAX_BITS: usize = 32;
 
-/// What stands before lengths.
+/// The header of a list of lengths.
 struct Head {
     /// Parts of a block; the differences of a part have the same number of bits.
     parts: usize,
@@ -26,8 +26,8 @@ pub(super) fn memory(mut bytes: &[u8], most: u64) -> Option<u64> {
     Some(head.count * LENGTH_BYTES)
 }
 
-/// Takes the lengths from the front of `bytes`, and returns the bytes of memory that they and as many bytes as they say
-/// take; any number over `limit` if it is more. `None` if the lengths are broken or more than `most`.
+/// Takes the lengths from the front of `bytes`. Returns the bytes of memory for the lengths and for texts of these
+/// lengths, or any number over `limit` if that is less. `None` if the lengths are broken or more than `most`.
 pub(super) fn take_sum(bytes: &mut &[u8], (most, limit): (u64, u64)) -> Option<u64> {
     let head = Head::take(bytes, most)?;
     if head.count == 0 {
